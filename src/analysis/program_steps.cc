@@ -27,6 +27,8 @@ namespace analysis {
 namespace {
 
 const std::string kShared = "shared_";
+// What tensors leave free of the storages that they lie in, which were made for larger ones.
+const std::string kUnused = "unused in storages";
 
 std::string TextOf(const ir::TensorType& type) {
   std::string text =
@@ -446,16 +448,15 @@ class StepReader::Reader::BodyReader {
     return found == names_.end() ? std::string(var.name()) : found->second;
   }
 
-  /*! \brief The variable that lies in a root at a time. */
-  std::string TenantOf(int root, int64_t at) const {
+  /*! \brief What lies in a root at a time: it may be smaller than the storage. */
+  Allocation TenantOf(int root, int64_t at) const {
     const auto& tenants = tenants_[root];
     // First comes the storage itself.
-    if (tenants.size() == 1) return NameOf(tenants[0].second);
-    std::string name;
-    for (size_t i = 1; i < tenants.size(); ++i) {
-      if (name.empty() || tenants[i].first <= at) name = NameOf(tenants[i].second);
-    }
-    return name;
+    if (tenants.size() == 1) return {NameOf(tenants[0].second), roots_[root].bytes};
+    size_t found = 1;
+    for (size_t i = 2; i < tenants.size() && tenants[i].first <= at; ++i) found = i;
+    const ir::Var& var = tenants[found].second;
+    return {NameOf(var), std::min(BytesOf(var.ty()), roots_[root].bytes)};
   }
 
   void Finish() {
@@ -497,13 +498,21 @@ class StepReader::Reader::BodyReader {
       if (live + within > body_.peak_bytes) {
         body_.peak_bytes = live + within;
         peak_at = at;
-        body_.peak_step = static_cast<int64_t>(step) - 1;
+        // Memory is allocated in front of the step that writes to it.
+        const bool is_step = step > 0 && step_at_[step - 1] == at;
+        const size_t next = is_step ? step - 1 : std::min(step, step_at_.size() - 1);
+        body_.peak_step = step_at_.empty() ? -1 : static_cast<int64_t>(next);
       }
     }
+    const int64_t computed_at =
+        body_.peak_step < 0 ? peak_at : std::max(peak_at, step_at_[body_.peak_step]);
+    double unused = 0;
     for (size_t root = 0; root < roots_.size(); ++root) {
       if (roots_[root].first > peak_at || roots_[root].last < peak_at) continue;
-      body_.alive.push_back({TenantOf(static_cast<int>(root), peak_at), roots_[root].bytes});
+      body_.alive.push_back(TenantOf(static_cast<int>(root), computed_at));
+      unused += roots_[root].bytes - body_.alive.back().bytes;
     }
+    if (unused > 0) body_.alive.push_back({kUnused, unused});
     for (size_t i = 0; i < step_at_.size(); ++i) {
       if (step_at_[i] == peak_at && held_in_calls_[i] > ResultOf(i))
         body_.alive.push_back({"in " + body_.steps[i].callee, held_in_calls_[i] - ResultOf(i)});

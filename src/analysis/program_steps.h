@@ -65,7 +65,9 @@ struct Body {
   std::vector<int> result_after;  // steps that give the result, as `Step::after`
   double peak_bytes = 0;
   int64_t peak_step = -1;
-  std::vector<Allocation> alive;  // at the peak; what a call holds is one entry
+  /*! \brief At the peak, tensors with their sizes; what a call holds is one entry, and what of
+   * storages holds no tensor. */
+  std::vector<Allocation> alive;
   /*! \brief Of a function: of constants in it and in those that it calls, each once. */
   double constant_bytes = 0;
   /*! \brief Of every storage and tensor that is allocated, in order. */

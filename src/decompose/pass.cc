@@ -12,6 +12,8 @@
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
+#include "ir/size_arithmetic.h"
+#include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
 #include "rules/tails.h"
 #include "support/error.h"
@@ -40,11 +42,11 @@ bool IsUneven(const rules::FactorRule& rule, const std::vector<rules::TensorFact
               const std::vector<ir::TensorType>& types,
               const std::vector<mesh::Sharding>& shardings) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const rules::Sizes sizes = rules::StaticSizes(types[i]);
-    for (size_t d = 0; d < tensors[i].size(); ++d) {
+    const ir::NodeArray<ir::Expr>& sizes = ir::ShapeOf(types[i]);
+    for (size_t d = 0; d < std::min(tensors[i].size(), sizes.size()); ++d) {
       for (int f : tensors[i][d]) {
-        if (rule.factors[f].Is<rules::DecomposedFactor>() && sizes[d] >= 0 &&
-            sizes[d] % mesh::NumShards(shardings[i].dims[d]) != 0)
+        if (rule.factors[f].Is<rules::DecomposedFactor>() &&
+            !ir::AlwaysDivides(sizes[d], mesh::NumShards(shardings[i].dims[d])))
           return true;
       }
     }

@@ -8,6 +8,7 @@
 #include "dialect/mesh_names.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
+#include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
 #include "support/counted.h"
 #include "support/error.h"
@@ -330,8 +331,7 @@ bool MeshTable::IsUneven(const ir::Type& type) {
   const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(dtensor.tensor_ty());
   for (size_t d = 0; d < sharding.dims.size(); ++d) {
     if (sharding.dims[d].empty()) continue;
-    int64_t size = ir::StaticDim(shape[d]);
-    if (size > 0 && size % mesh::NumShards(sharding.dims[d]) != 0) return true;
+    if (!ir::AlwaysDivides(shape[d], mesh::NumShards(sharding.dims[d]))) return true;
   }
   return false;
 }

@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "ir/build.h"
 #include "ir/leaves.h"
+#include "ir/size_arithmetic.h"
 
 namespace distir {
 namespace ir {
 
 namespace {
 
+const GlobalFunction kAdd("prim._OpAdd");
+const GlobalFunction kSub("prim._OpSub");
 const GlobalFunction kMul("prim._OpMul");
 const GlobalFunction kFloorDiv("prim._OpFloorDiv");
 const GlobalFunction kFloorMod("prim._OpFloorMod");
@@ -46,6 +50,7 @@ struct BinaryNode {
 const BinaryNode kBinaryNodes[] = {{"prim.Add"},      {"prim.Sub"}, {"prim.Mul"},
                                    {"prim.Div"},      {"prim.Mod"}, {"prim.FloorDiv"},
                                    {"prim.FloorMod"}, {"prim.Min"}, {"prim.Max"}};
+constexpr int kAddIndex = 0, kSubIndex = 1, kMulIndex = 2;
 constexpr int kFloorDivIndex = 5;
 constexpr int kFloorModIndex = 6;
 
@@ -124,6 +129,21 @@ bool NeverDivides(const Expr& dim, int64_t divisor) {
   return StaticDim(Simplify(kFloorMod(dim, MakeInt(divisor), kNoSpan).cast<Expr>())) > 0;
 }
 
+bool AlwaysDivides(const Expr& dim, int64_t divisor) {
+  if (divisor == 1) return true;
+  const int64_t size = StaticDim(dim);
+  if (size >= 0) return size % divisor == 0;
+  return StaticDim(Simplify(kFloorMod(dim, MakeInt(divisor), kNoSpan).cast<Expr>())) == 0;
+}
+
+Expr Add(const Expr& a, int64_t b) {
+  const int64_t size = StaticDim(a);
+  if (size >= 0) return MakeInt(size + b);
+  return Simplify(kAdd(a, MakeInt(b), kNoSpan).cast<Expr>());
+}
+
+Expr Subtract(const Expr& a, const Expr& b) { return Simplify(kSub(a, b, kNoSpan).cast<Expr>()); }
+
 Expr Simplify(const Expr& dim) { return kSimplify(Analyzer(), dim, 2).cast<Expr>(); }
 
 bool SameDim(const Expr& a, const Expr& b) {
@@ -146,6 +166,32 @@ Expr Product(const std::vector<Expr>& dims) {
     }
   }
   return product.defined() ? Multiply(product, constant) : MakeInt(constant);
+}
+
+namespace {
+
+/*! \brief The integer by which all terms of a sum divide. */
+int64_t CommonFactor(const Expr& dim) {
+  const int64_t size = StaticDim(dim);
+  if (size >= 0) return size;
+  const BinaryNode* node = FindBinary(dim);
+  if (node == &kBinaryNodes[kMulIndex])
+    return CommonFactor(node->a(dim)) * CommonFactor(node->b(dim));
+  if (node != &kBinaryNodes[kAddIndex] && node != &kBinaryNodes[kSubIndex]) return 1;
+  return std::gcd(CommonFactor(node->a(dim)), CommonFactor(node->b(dim)));
+}
+
+}  // namespace
+
+int64_t CollectFactors(const Expr& dim, std::vector<Expr>* others) {
+  const int64_t size = StaticDim(dim);
+  if (size >= 0) return size;
+  const BinaryNode* node = FindBinary(dim);
+  if (node == &kBinaryNodes[kMulIndex])
+    return CollectFactors(node->a(dim), others) * CollectFactors(node->b(dim), others);
+  const int64_t common = std::max<int64_t>(CommonFactor(dim), 1);
+  others->push_back(FloorDivide(dim, common));
+  return common;
 }
 
 IndexProofs::IndexProofs() : analyzer_(kAnalyzer()) {}

@@ -21,6 +21,7 @@
 #include "lower/stages/spmd_groups.h"
 #include "lower/stages/virtual_stage_programs.h"
 #include "lower/stages/virtual_stages.h"
+#include "padding/extents.h"
 
 namespace distir {
 namespace lower {
@@ -196,7 +197,10 @@ class ModuleLowering {
     for (int root : group_roots) {
       if (all.count(root) == 0) continue;
       const Version& version = VersionFor(gv, function, group_roots, nullptr);
-      if (!version.sizes.empty()) {
+      // Of one that takes sizes already, the call has them.
+      const bool takes_sizes = ir::GetAttr(function.attrs(), padding::kTakesSizesAttr) != nullptr;
+      const bool has_one_group = SpmdGroups(all, meshes_).size() == 1;
+      if (!version.sizes.empty() && !(takes_sizes && has_one_group)) {
         TVM_FFI_THROW(ValueError) << "`" << gv.name() << "` spans several meshes, and symbolic "
                                   << "dimension `" << version.sizes[0] << "` is not a size of its "
                                   << "parameters on all of them; inline the function";

@@ -15,6 +15,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/module/numbered.h"
+#include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
 #include "lower/stages/mesh_index.h"
 #include "padding/extents.h"
@@ -28,7 +29,7 @@ namespace ffi = tvm::ffi;
 namespace {
 
 /*! \brief Of the form, in modules and in executables. */
-constexpr int kVersion = 6;
+constexpr int kVersion = 7;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
@@ -68,22 +69,33 @@ std::string SizeName(const std::string& name) {
   return text;
 }
 
+/*! \brief What PadShards noted of a tensor: per dimension its extent from before, an integer or
+ * text; -1 where it is not padded. */
+using TensorExtents = ffi::Array<ffi::Any>;
+
+bool IsPadded(const ffi::Any& extent) { return extent.as<int64_t>().value_or(0) >= 0; }
+
+std::string SizeText(const ir::Expr& size) {
+  if (const int64_t number = ir::StaticDim(size); number >= 0) return std::to_string(number);
+  auto var = ir::Var::Cast(size);
+  return var.defined() ? SizeName(var.name()) : ir::Print(size);
+}
+
 /*! \brief Sizes, those from before they were padded, and what of a size each device has where that
  * is stated: "[8, n, 1024:352]". */
-std::string ShapeText(const ir::TensorType& type, const ffi::Array<int64_t>& extents,
-                      const std::vector<int64_t>& shards) {
+std::string ShapeText(const ir::TensorType& type, const TensorExtents& extents,
+                      const std::vector<ir::Expr>& shards) {
   std::vector<std::string> dims;
   for (const ir::Expr& dim : ir::ShapeOf(type)) {
-    int64_t size = ir::StaticDim(dim);
-    if (!extents.empty() && extents[dims.size()] >= 0) size = extents[dims.size()];
-    if (size >= 0) {
-      const int64_t shard = shards[dims.size()];
-      dims.push_back(std::to_string(size) + (shard > 0 ? ":" + std::to_string(shard) : ""));
-    } else if (auto var = ir::Var::Cast(dim); var.defined()) {
-      dims.push_back(SizeName(var.name()));
+    const size_t d = dims.size();
+    const bool is_padded = !extents.empty() && IsPadded(extents[d]);
+    const auto text = is_padded ? extents[d].as<ffi::String>() : ffi::Optional<ffi::String>();
+    if (text.has_value()) {
+      dims.push_back(*text);
     } else {
-      dims.push_back(ir::Print(dim));
+      dims.push_back(SizeText(is_padded ? ir::MakeInt(extents[d].cast<int64_t>()) : dim));
     }
+    if (shards[d].defined()) dims.back() += ":" + SizeText(shards[d]);
   }
   return "[" + Joined(dims, ", ") + "]";
 }
@@ -153,16 +165,18 @@ Fused FusedParams(const std::string& name, const ir::Function& function) {
 class SignatureWriter::TrueExtents {
  public:
   TrueExtents(const ir::Function& function, std::string name, dialect::MeshTable* meshes)
-      : extents_(Attribute(function, padding::kTrueExtentsAttr)),
-        grained_(Attribute(function, padding::kGrainedExtentsAttr)),
+      : extents_(Attribute<ffi::Any>(function, padding::kTrueExtentsAttr)),
+        grained_(Attribute<int64_t>(function, padding::kGrainedExtentsAttr)),
+        reasons_(ir::GetAttr(function.attrs(), padding::kDividingAttr)
+                     .as<ffi::Map<ffi::String, ffi::String>>()
+                     .value_or(ffi::Map<ffi::String, ffi::String>())),
         name_(std::move(name)),
-        meshes_(*meshes),
-        padded_(meshes) {
+        meshes_(*meshes) {
     CheckOrder(function);
   }
 
   /*! \brief Of the next tensor; none where nothing was padded. */
-  ffi::Array<int64_t> Next(const ir::DTensorType& type) {
+  TensorExtents Next(const ir::DTensorType& type) {
     if (!extents_.has_value()) return {};
     if (next_ == extents_->size() || (grained_.has_value() && next_ == grained_->size())) Fail();
     const ffi::Array<int64_t> grained =
@@ -170,31 +184,46 @@ class SignatureWriter::TrueExtents {
     if (!Fits((*extents_)[next_], grained, type)) Fail();
     return (*extents_)[next_++];
   }
-  /*! \brief Per dimension the size of every shard, 0 where it is the least possible. */
-  std::vector<int64_t> Shards(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
-    const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
-    std::vector<int64_t> shards(sizes.size(), 0);
-    if (extents.empty()) return shards;
-    const rules::Sizes least = padded_.Extents(Before(extents, type));
+  /*! \brief Per dimension of that tensor the size of every shard, null where it is the least
+   * possible. */
+  std::vector<ir::Expr> Shards(const ir::DTensorType& type) {
+    const padding::Extents sizes = padding::ExtentsOf(type.tensor_ty());
+    std::vector<ir::Expr> shards(sizes.size());
+    if (!grained_.has_value()) return shards;
+    const ffi::Array<int64_t>& grained = (*grained_)[next_ - 1];
     const mesh::Sharding& sharding = meshes_.ShardingOf(type);
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      if (sizes[d] != least[d]) shards[d] = sizes[d] / mesh::NumShards(sharding.dims[d]);
+    for (size_t d = 0; d < grained.size(); ++d) {
+      if (grained[d] >= 0) shards[d] = ir::FloorDivide(sizes[d], mesh::NumShards(sharding.dims[d]));
     }
     return shards;
   }
+  /*! \brief Notes the symbolic sizes of the tensor that have to divide. */
+  void AddDividing(const TensorExtents& extents, const ir::DTensorType& type) {
+    const padding::Extents sizes = padding::ExtentsOf(type.tensor_ty());
+    const mesh::Sharding& sharding = meshes_.ShardingOf(type);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      const bool is_padded = !extents.empty() && IsPadded(extents[d]);
+      if (is_padded || ir::AlwaysDivides(sizes[d], mesh::NumShards(sharding.dims[d]))) continue;
+      const std::string name = SizeText(sizes[d]);
+      const auto reason = reasons_.Get(name);
+      dividing_.Set(name, reason.has_value() ? *reason : ffi::String());
+    }
+  }
+  /*! \brief Those noted so far, and what cannot be padded along them; empty where nothing was to be
+   * padded. */
+  const ffi::Map<ffi::String, ffi::String>& dividing() const { return dividing_; }
+
   void Finish() const {
     if (extents_.has_value() && next_ != extents_->size()) Fail();
   }
 
  private:
-  static ir::DTensorType Before(const ffi::Array<int64_t>& extents, const ir::DTensorType& type) {
-    return padding::WithExtents(type, rules::Sizes(extents.begin(), extents.end()));
-  }
+  template <typename Extent>
+  using AllExtents = std::optional<ffi::Array<ffi::Array<Extent>>>;
 
-  using AllExtents = std::optional<ffi::Array<ffi::Array<int64_t>>>;
-
-  static AllExtents Attribute(const ir::Function& function, const char* name) {
-    return ir::GetAttr(function.attrs(), name).as<ffi::Array<ffi::Array<int64_t>>>();
+  template <typename Extent>
+  static AllExtents<Extent> Attribute(const ir::Function& function, const char* name) {
+    return ir::GetAttr(function.attrs(), name).as<ffi::Array<ffi::Array<Extent>>>();
   }
 
   /*!
@@ -202,17 +231,24 @@ class SignatureWriter::TrueExtents {
    * \param grained Per dimension what it is padded to, -1 for the least; empty where all are least.
    * \param type Null is that of a Tensor.
    */
-  bool Fits(const ffi::Array<int64_t>& extents, const ffi::Array<int64_t>& grained,
+  bool Fits(const TensorExtents& extents, const ffi::Array<int64_t>& grained,
             const ir::DTensorType& type) {
     if (extents.empty()) return true;  // a Tensor, or a tensor of unknown rank
     if (!type.defined()) return false;
     const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
     if (extents.size() != sizes.size()) return false;
     if (!grained.empty() && grained.size() != sizes.size()) return false;
-    const rules::Sizes least = padded_.Extents(Before(extents, type));
+    const mesh::Sharding& sharding = meshes_.ShardingOf(type);
     for (size_t d = 0; d < sizes.size(); ++d) {
+      const int64_t shards = mesh::NumShards(sharding.dims[d]);
+      const auto before = extents[d].as<int64_t>();
       const bool is_grained = !grained.empty() && grained[d] >= 0;
-      if (sizes[d] != (is_grained ? grained[d] : least[d])) return false;
+      // Text is of a symbolic extent. An extent that was not padded divides, or is symbolic.
+      const int64_t wanted = !before.has_value() ? -1
+                             : is_grained        ? grained[d]
+                             : *before >= 0      ? mesh::EvenExtent(*before, shards)
+                                                 : sizes[d];
+      if (sizes[d] != wanted || (sizes[d] >= 0 && sizes[d] % shards != 0)) return false;
     }
     return true;
   }
@@ -237,11 +273,11 @@ class SignatureWriter::TrueExtents {
         << "them: run it before PropagateSharding";
   }
 
-  AllExtents extents_;
-  AllExtents grained_;
+  AllExtents<ffi::Any> extents_;
+  AllExtents<int64_t> grained_;
+  ffi::Map<ffi::String, ffi::String> reasons_, dividing_;
   std::string name_;
   dialect::MeshTable& meshes_;
-  padding::PaddedTypes padded_;
   size_t next_ = 0;
 };
 
@@ -260,9 +296,10 @@ std::string SignatureWriter::TypeText(const ir::Type& type, TrueExtents* extents
   }
   if (auto dtensor = ir::DTensorType::Cast(type); dtensor.defined()) {
     const int mesh = NumberOf(dtensor.device_mesh());
-    const ffi::Array<int64_t> before = extents->Next(dtensor);
+    const TensorExtents before = extents->Next(dtensor);
+    extents->AddDividing(before, dtensor);
     return DTypeName(dtensor.tensor_ty()) +
-           ShapeText(dtensor.tensor_ty(), before, extents->Shards(before, dtensor)) +
+           ShapeText(dtensor.tensor_ty(), before, extents->Shards(dtensor)) +
            (mesh == 0 ? " " : " mesh[" + std::to_string(mesh) + "] ") +
            PlacementText(dialect::PlacementDims(dtensor.placement()));
   }
@@ -282,6 +319,7 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
   extents->Finish();
   if (auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>())
     written.Set("num_input", *num_input);
+  if (!extents->dividing().empty()) written.Set("dividing", extents->dividing());
   const Fused fused = FusedParams(name, function);
   if (!fused.empty()) written.Set("fused", fused);
   ffi::Array<ffi::Any> programs;
@@ -305,6 +343,8 @@ void SignatureWriter::Add(const std::string& name, const ir::Function& function,
   TrueExtents extents(function, name, meshes_);
   std::vector<ir::Type> params;
   for (const ir::Var& param : function.params()) params.push_back(param.ty());
+  // The sizes of symbolic dimensions, which the session knows.
+  if (ir::GetAttr(function.attrs(), padding::kTakesSizesAttr) != nullptr) params.pop_back();
   // The returned value knows its shape where the return type, which must not name variables that a
   // match_cast defines, does not.
   Write(name, function, params, function.body().body().ty(), &extents, versions);

@@ -45,17 +45,19 @@ struct EntryProgram {
  * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
  * the same. One reader, in Python, reads both (`signature_form.py`). Of a layer norm, on one mesh:
  * \code
- *   {"version": 6,
+ *   {"version": 7,
  *    "meshes": [[[2, 2], "0..3"]],
  *    "functions": {"main": {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
  *      "result": "float32[8, 64] S[0], R",
  *      "num_input": 1,
  *      "fused": {"wqkv": [1, "wqkv_0", "wqkv_1", "wqkv_2"]},   as kFusedParamsAttr; may be absent
+ *      "dividing": {"n": "relax.nn.foo (`lv`)"},   as padding::kDividingAttr; may be absent
  *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
  * \endcode
  * A dimension cut in whole grains states the size of a shard: `1024:352` is 1024 columns, of which
- * a device has 352, or what is left of them. A type names its mesh, `float32[8] mesh[1] R`, if that
+ * a device has 352, or what is left of them. So does a symbolic one that is padded: `n:(n + 1) // 2`.
+ * Other symbolic ones that are sharded have to divide; "dividing" says why, by name. A type names its mesh, `float32[8] mesh[1] R`, if that
  * is not the first one listed; `(a; b)` is a tuple of types, `shape` a shape, and `value` anything
  * else. Layers are folded as `FoldNumbered` says. A program may have symbolic "sizes", and a
  * "virtual_stage" other than 0.

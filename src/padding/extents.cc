@@ -1,25 +1,38 @@
 #include "padding/extents.h"
 
+#include <algorithm>
+
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
+#include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
+#include "padding/size.h"
 
 namespace distir {
 namespace padding {
 
-rules::Sizes PaddedTypes::Extents(const ir::DTensorType& type) {
-  rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
+bool Extents::operator==(const Extents& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end(), ir::SameDim);
+}
+
+Extents ExtentsOf(const ir::TensorType& type) {
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
+  return Extents(shape.begin(), shape.end());
+}
+
+Extents PaddedTypes::Of(const ir::DTensorType& type) {
+  Extents sizes = ExtentsOf(type.tensor_ty());
   const mesh::Sharding& sharding = meshes_.ShardingOf(type);
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] < 0 || sharding.dims[d].empty()) continue;
-    sizes[d] = mesh::EvenExtent(sizes[d], mesh::NumShards(sharding.dims[d]));
+    const int64_t shards = mesh::NumShards(sharding.dims[d]);
+    if (!ir::AlwaysDivides(sizes[d], shards)) sizes[d] = Size(sizes[d]).Even(shards);
   }
   return sizes;
 }
 
 std::vector<int> PaddedTypes::UnevenDims(const ir::DTensorType& type) {
-  return type.defined() ? PaddedDims(type, Extents(type)) : std::vector<int>();
+  return type.defined() ? PaddedDims(type, Of(type)) : std::vector<int>();
 }
 
 ValueExtents PaddedTypes::ExtentsOfAll(const ir::Type& type) {
@@ -27,16 +40,16 @@ ValueExtents PaddedTypes::ExtentsOfAll(const ir::Type& type) {
   dialect::CollectDTensorTypes(type, &tensors);
   ValueExtents extents;
   for (const ir::DTensorType& tensor : tensors)
-    extents.push_back(tensor.defined() ? Extents(tensor) : rules::Sizes());
+    extents.push_back(tensor.defined() ? Of(tensor) : Extents());
   return extents;
 }
 
-std::vector<int> PaddedDims(const ir::DTensorType& type, const rules::Sizes& extents) {
+std::vector<int> PaddedDims(const ir::DTensorType& type, const Extents& extents) {
   std::vector<int> dims;
   if (!type.defined()) return dims;
-  const rules::Sizes sizes = rules::StaticSizes(type.tensor_ty());
+  const ir::NodeArray<ir::Expr>& sizes = ir::ShapeOf(type.tensor_ty());
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] != extents[d]) dims.push_back(static_cast<int>(d));
+    if (!ir::SameDim(sizes[d], extents[d])) dims.push_back(static_cast<int>(d));
   }
   return dims;
 }
@@ -50,12 +63,8 @@ bool IsPadded(const ir::Type& type, const ValueExtents& extents) {
   return false;
 }
 
-ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents) {
-  ffi::Array<ir::Expr> shape;
-  for (const ir::Expr& dim : ir::ShapeOf(type.tensor_ty())) {
-    int64_t extent = extents[shape.size()];
-    shape.push_back(extent < 0 || extent == ir::StaticDim(dim) ? dim : ir::MakeInt(extent));
-  }
+ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents) {
+  ffi::Array<ir::Expr> shape(extents.begin(), extents.end());
   return ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()), type.device_mesh(),
                              type.placement());
 }
@@ -65,7 +74,7 @@ ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents) {
   return ir::MapLeaves(type, [&](const ir::Type& leaf) -> ir::Type {
     auto dtensor = ir::DTensorType::Cast(leaf);
     if (!dtensor.defined() && !ir::TensorType::Is(leaf)) return leaf;
-    const rules::Sizes& sizes = extents[next++];
+    const Extents& sizes = extents[next++];
     if (PaddedDims(dtensor, sizes).empty()) return leaf;
     return WithExtents(dtensor, sizes);
   });

@@ -5,7 +5,7 @@
  *
  * Worked example: R.DTensor((7, 10), "S[0], R") on (2, 2) is padded to (8, 10); with "S[0], S[0]"
  * to (8, 10) too; with "R, S[1]" not at all, but in grains of 5, of which 2 are enough; in grains
- * of 10 to (7, 20).
+ * of 10 to (7, 20). A symbolic n in 2 shards is padded to (n + 1) // 2 * 2.
  */
 #ifndef DISTIR_PADDING_EXTENTS_H_
 #define DISTIR_PADDING_EXTENTS_H_
@@ -22,21 +22,38 @@ namespace padding {
 namespace ffi = tvm::ffi;
 
 /*! \brief The function attribute that keeps the shapes of parameters and results from before they
- * were padded, tuples flattened; -1 for a dimension that is not padded. */
+ * were padded, tuples flattened; -1 for a dimension that is not padded, text for a symbolic one. */
 constexpr const char* kTrueExtentsAttr = "distir.true_extents";
 
 /*! \brief The function attribute that keeps the padded extents of those dimensions that are cut in
- * whole grains and so are not the least, one tensor after the other; -1 for other dimensions. Only
- * where there are some. Parameters of another order would fit extents that are not stated. */
+ * whole grains and so are not the least, one tensor after the other; 0 for a symbolic one, -1 for
+ * other dimensions. Only where there are some. Parameters of another order would fit extents that
+ * are not stated. */
 constexpr const char* kGrainedExtentsAttr = "distir.grained_extents";
 
 /*! \brief The function attribute with the names of the parameters in order, where only names tell
  * two of them apart: they are padded to the same type from different extents. */
 constexpr const char* kPaddedParamsAttr = "distir.padded_params";
 
-/*! \brief Extents of a value: of every tensor the sizes of its dimensions, tuples flattened; -1
- * where symbolic, empty of a Tensor. */
-using ValueExtents = std::vector<rules::Sizes>;
+/*! \brief The function attribute of one that has symbolic dimensions which are padded: its last
+ * parameter is a shape, what they are before. */
+constexpr const char* kTakesSizesAttr = "distir.takes_sizes";
+
+/*! \brief The function attribute that says, by name of a symbolic dimension that is not padded
+ * although it is sharded, why. */
+constexpr const char* kDividingAttr = "distir.dividing_sizes";
+
+/*! \brief The sizes of a tensor's dimensions; empty where its shape is not known. */
+struct Extents : std::vector<ir::Expr> {
+  using std::vector<ir::Expr>::vector;
+  bool operator==(const Extents& other) const;
+  bool operator!=(const Extents& other) const { return !(*this == other); }
+};
+/*! \brief Extents of a value: those of every tensor, tuples flattened; empty of a Tensor. */
+using ValueExtents = std::vector<Extents>;
+
+/*! \brief The sizes that a type states. */
+Extents ExtentsOf(const ir::TensorType& type);
 
 /*! \brief The least extents that types may be padded to. */
 class PaddedTypes {
@@ -45,8 +62,8 @@ class PaddedTypes {
 
   /*! \brief Dimensions that do not divide; none where the type is null or no shape is known. */
   std::vector<int> UnevenDims(const ir::DTensorType& type);
-  /*! \brief The sizes of all dimensions, padded; -1 where symbolic. */
-  rules::Sizes Extents(const ir::DTensorType& type);
+  /*! \brief The sizes of all dimensions, padded. */
+  Extents Of(const ir::DTensorType& type);
   ValueExtents ExtentsOfAll(const ir::Type& type);
 
  private:
@@ -54,12 +71,12 @@ class PaddedTypes {
 };
 
 /*! \brief Dimensions of other extents than the type says; none where the type is null. */
-std::vector<int> PaddedDims(const ir::DTensorType& type, const rules::Sizes& extents);
+std::vector<int> PaddedDims(const ir::DTensorType& type, const Extents& extents);
 /*! \brief Whether a tensor of the type has such dimensions. */
 bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
-/*! \brief The type with other sizes where `extents` has some (not -1), placed the same. */
-ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents);
+/*! \brief The type with these sizes, placed the same. */
+ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents);
 /*! \brief The same of every tensor; the same object where there is nothing to pad. */
 ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);
 

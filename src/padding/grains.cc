@@ -1,7 +1,6 @@
 #include "padding/grains.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "dialect/operators/collective.h"
@@ -10,6 +9,8 @@
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/rewriter.h"
+#include "ir/size_arithmetic.h"
+#include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
@@ -55,20 +56,22 @@ std::vector<T> Flattened(const ir::Expr& value, const OfLeaf& of_leaf) {
 }
 
 /*! \brief The extent of a dimension that has so many units in so many shards. */
-int64_t PaddedExtent(int64_t size, int64_t units, int64_t shards) {
-  return size / units * mesh::EvenExtent(units, shards);
+ir::Expr PaddedExtent(const Size& size, const Size& units, int64_t shards) {
+  return Size::Padded(size.DividedBy(units), units, shards);
 }
 
 }  // namespace
 
-Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels)
-    : meshes_(*meshes), kernels_(*kernels) {
+Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels,
+               const DividingSizes& dividing)
+    : meshes_(*meshes), kernels_(*kernels), dividing_(dividing) {
   const ir::CallGraph calls(mod);
   std::vector<std::pair<ir::GlobalVar, ir::Function>> functions;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined()) continue;
     functions.emplace_back(gv, function);
+    functions_.emplace(gv.get(), function);
     // Who calls a value sees its type alone.
     const bool is_value = calls[*calls.Find(gv)].is_value;
     Tensors& params = params_[gv.get()];
@@ -80,12 +83,12 @@ Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::Kerne
     results_.emplace(gv.get(), Add(function.body().body().ty(), is_value));
   }
   for (const auto& [gv, function] : functions) Visit(function.body(), results_.at(gv.get()));
-  for (const auto& [var, tensors] : taken_) taken_extents_.emplace(var, Extents(tensors));
+  for (const auto& [var, tensors] : taken_) taken_extents_.emplace(var, PaddedOf(tensors));
 }
 
 // ---- what belongs together
 
-int Grains::AddNode(int64_t size, int64_t shards, bool is_fixed) {
+int Grains::AddNode(const Size& size, int64_t shards, bool is_fixed) {
   const int node = static_cast<int>(nodes_.size());
   nodes_.push_back({node, size, 1, size, shards, is_fixed});
   return node;
@@ -101,13 +104,14 @@ void Grains::Join(int a, int b) {
   b = Root(b);
   if (a == b || nodes_[a].shards != nodes_[b].shards) return;
   const int64_t shards = nodes_[a].shards;
-  const int64_t units = std::gcd(nodes_[a].units, nodes_[b].units);
+  const Size units = Size::CommonDivisor(nodes_[a].units, nodes_[b].units);
   for (int root : {a, b}) {
     const Node& node = nodes_[root];
+    if (units == node.units) continue;
     const bool is_kept =
-        PaddedExtent(node.units, units, shards) == PaddedExtent(node.units, node.units, shards);
+        ir::SameDim(PaddedExtent(node.units, units, shards), node.units.Even(shards));
     // Without a unit for each shard, some device would have far too much.
-    if ((node.is_fixed && !is_kept) || (units < node.units && units < shards)) return;
+    if ((node.is_fixed && !is_kept) || !units.MayReach(shards)) return;
   }
   if (nodes_[a].nodes < nodes_[b].nodes) std::swap(a, b);
   nodes_[b].parent = a;
@@ -121,8 +125,10 @@ void Grains::JoinAll(const Tensors& a, const Tensors& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     const size_t rank = std::min(a[i].nodes.size(), b[i].nodes.size());
     for (size_t d = 0; d < rank; ++d) {
+      // Symbolic sizes of two functions have nothing in common.
+      if (a[i].callee != b[i].callee && ir::StaticDim(a[i].sizes[d]) < 0) continue;
       const bool is_same =
-          a[i].nodes[d] >= 0 && b[i].nodes[d] >= 0 && a[i].sizes[d] == b[i].sizes[d];
+          a[i].nodes[d] >= 0 && b[i].nodes[d] >= 0 && ir::SameDim(a[i].sizes[d], b[i].sizes[d]);
       if (is_same) Join(a[i].nodes[d], b[i].nodes[d]);
     }
   }
@@ -133,12 +139,13 @@ Grains::Tensors Grains::Add(const ir::Type& type, bool is_fixed) {
   for (const ir::DTensorType& tensor : TensorTypes(type)) {
     Tensor added;
     if (tensor.defined()) {
-      added.sizes = rules::StaticSizes(tensor.tensor_ty());
+      added.sizes = ExtentsOf(tensor.tensor_ty());
       const mesh::Sharding& sharding = meshes_.ShardingOf(tensor);
       for (size_t d = 0; d < added.sizes.size(); ++d) {
-        const bool is_cut = added.sizes[d] > 0 && !sharding.dims[d].empty();
-        added.nodes.push_back(
-            is_cut ? AddNode(added.sizes[d], mesh::NumShards(sharding.dims[d]), is_fixed) : -1);
+        const bool is_cut = !sharding.dims[d].empty() && ir::StaticDim(added.sizes[d]) != 0 &&
+                            !dividing_.Has(added.sizes[d]);
+        const int64_t shards = mesh::NumShards(sharding.dims[d]);
+        added.nodes.push_back(is_cut ? AddNode(Size(added.sizes[d]), shards, is_fixed) : -1);
       }
     }
     tensors.push_back(std::move(added));
@@ -187,16 +194,28 @@ void Grains::VisitCall(const ir::Var& var, const ir::Call& call) {
     values_[var.get()] = Add(var.ty());
     return;
   }
-  auto callee = params_.find(call.op().get());
-  if (callee == params_.end()) return VisitOperator(var, call);
+  if (params_.count(call.op().get()) > 0) return VisitFunctionCall(var, call);
+  VisitOperator(var, call);
+}
+
+void Grains::VisitFunctionCall(const ir::Var& var, const ir::Call& call) {
+  const ffi::Object* callee = call.op().get();
+  const auto sizes = std::make_shared<const CalleeSizes>(functions_.at(callee), call);
+  auto in_caller = [&sizes](Tensors tensors, const Tensors& here) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].sizes = here[i].sizes;
+      tensors[i].callee = sizes;
+    }
+    return tensors;
+  };
   Tensors args;
   for (const ir::Expr& arg : call.args()) {
     Tensors of_arg = TensorsOf(arg);
     args.insert(args.end(), of_arg.begin(), of_arg.end());
   }
-  JoinAll(callee->second, args);
-  taken_[var.get()] = callee->second;
-  values_[var.get()] = results_.at(call.op().get());
+  JoinAll(params_.at(callee), args);
+  taken_[var.get()] = in_caller(params_.at(callee), args);
+  values_[var.get()] = in_caller(results_.at(callee), Add(var.ty()));
 }
 
 // A dimension that keeps its axes keeps its grains, so that its shards stay where they are.
@@ -234,12 +253,15 @@ void Grains::VisitOperator(const ir::Var& var, const ir::Call& call) {
         const Factor* major = dim.empty() ? nullptr : &rule.factors[dim[0]];
         // What divides was not decomposed for the sake of padding, so it must go on to divide.
         const bool is_decomposed = decomposes && major != nullptr &&
-                                   major->decomposed() != nullptr && nodes_[at].size % shards == 0;
-        const bool is_padded = major != nullptr && major->may_be_uneven && !major->moves() &&
-                               !is_decomposed && (dim.size() == 1 || shards <= major->size);
-        if (is_padded) {
+                                   major->decomposed() != nullptr &&
+                                   ir::AlwaysDivides(tensors[i].sizes[d], shards);
+        if (MayPad(rule, dim, shards) && !is_decomposed) {
           auto [found, is_new] = node_of_factor.try_emplace(dim[0], -1);
-          if (is_new) found->second = AddNode(major->size, shards);
+          // A symbolic one is a dimension by itself somewhere in the call, which it is joined with.
+          if (is_new) {
+            const Size size = major->size < 0 ? nodes_[at].size : Size(major->size);
+            found->second = AddNode(size, shards);
+          }
           Join(found->second, at);
         } else {
           nodes_[at].is_fixed = true;
@@ -260,29 +282,31 @@ void Grains::VisitOperator(const ir::Var& var, const ir::Call& call) {
 
 // ---- what is asked
 
-ValueExtents Grains::Extents(const Tensors& tensors) const {
+ValueExtents Grains::PaddedOf(const Tensors& tensors) const {
   ValueExtents extents;
   for (const Tensor& tensor : tensors) {
     extents.push_back(tensor.sizes);
     for (size_t d = 0; d < tensor.nodes.size(); ++d) {
       if (tensor.nodes[d] < 0) continue;
       const Node& root = nodes_[Root(tensor.nodes[d])];
-      extents.back()[d] = PaddedExtent(tensor.sizes[d], root.units, root.shards);
+      ir::Expr padded = PaddedExtent(nodes_[tensor.nodes[d]].size, root.units, root.shards);
+      if (tensor.callee != nullptr) padded = tensor.callee->InCaller(padded);
+      if (!ir::SameDim(padded, tensor.sizes[d])) extents.back()[d] = padded;
     }
   }
   return extents;
 }
 
 ValueExtents Grains::Of(const ir::Expr& value) const {
-  return Flattened<rules::Sizes>(value, [this](const ir::Expr& leaf) {
+  return Flattened<Extents>(value, [this](const ir::Expr& leaf) {
     auto found = values_.find(leaf.get());
-    if (found != values_.end()) return Extents(found->second);
+    if (found != values_.end()) return PaddedOf(found->second);
     return PaddedTypes(&meshes_).ExtentsOfAll(leaf.ty());
   });
 }
 
 ValueExtents Grains::OfResult(const ir::GlobalVar& function) const {
-  return Extents(results_.at(function.get()));
+  return PaddedOf(results_.at(function.get()));
 }
 
 const ValueExtents* Grains::TakenBy(const ir::Var& var) const {

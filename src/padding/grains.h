@@ -20,20 +20,27 @@
  * propagation stay; grains only say where the cuts are. They follow from the program whenever it is
  * padded, so no other pass has to keep them.
  *
- * What cannot be padded keeps its extents: a call that is sharded evenly along a factor that may
+ * Units may be symbolic: n rows of 4, merged to n * 4, are n units in both.
+ *
+ * What cannot be padded keeps its extents: a symbolic size that has to divide
+ * (padding/dividing_sizes.h), a call that is sharded evenly along a factor that may
  * not be uneven, a function that is used as a value. Where such a call meets grains, or two calls
  * have no units in common, the value is cut anew between them.
  */
 #ifndef DISTIR_PADDING_GRAINS_H_
 #define DISTIR_PADDING_GRAINS_H_
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
+#include "padding/callee_sizes.h"
+#include "padding/dividing_sizes.h"
 #include "padding/extents.h"
+#include "padding/size.h"
 #include "rules/tir/rule.h"
 
 namespace distir {
@@ -41,7 +48,8 @@ namespace padding {
 
 class Grains {
  public:
-  Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels);
+  Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels,
+         const DividingSizes& dividing);
 
   /*! \brief Of an expression of one of the functions. */
   ValueExtents Of(const ir::Expr& value) const;
@@ -59,21 +67,23 @@ class Grains {
   /*! \brief A dimension, or a factor of a call; those of one tree have the same units. */
   struct Node {
     int parent;
-    int64_t size;
+    Size size;
     // Of roots only.
     int nodes;  // of the tree
-    int64_t units;
+    Size units;
     int64_t shards;
     bool is_fixed;  // its extents must not change any more
   };
   struct Tensor {
-    rules::Sizes sizes;
-    std::vector<int> nodes;  // per dimension, -1 where it is not sharded or its size is not known
+    Extents sizes;           // before they are padded
+    std::vector<int> nodes;  // per dimension, -1 where it keeps its size
+    // Of what a function takes or gives, whose nodes speak of its own symbolic sizes.
+    std::shared_ptr<const CalleeSizes> callee;
   };
   using Tensors = std::vector<Tensor>;  // as in ValueExtents
 
   Tensors Add(const ir::Type& type, bool is_fixed = false);
-  int AddNode(int64_t size, int64_t shards, bool is_fixed = false);
+  int AddNode(const Size& size, int64_t shards, bool is_fixed = false);
   int Root(int node) const;
   /*! \brief Lets both have common units, if they can. */
   void Join(int a, int b);
@@ -83,14 +93,17 @@ class Grains {
   void VisitCall(const ir::Var& var, const ir::Call& call);
   void VisitOperator(const ir::Var& var, const ir::Call& call);
   void VisitRedistribute(const ir::Var& var, const ir::Call& call);
+  void VisitFunctionCall(const ir::Var& var, const ir::Call& call);
 
   Tensors TensorsOf(const ir::Expr& value);
-  ValueExtents Extents(const Tensors& tensors) const;
+  ValueExtents PaddedOf(const Tensors& tensors) const;
 
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
+  const DividingSizes& dividing_;
   std::vector<Node> nodes_;
-  std::unordered_map<const ffi::Object*, Tensors> values_;   // by variable
+  std::unordered_map<const ffi::Object*, ir::Function> functions_;  // by global variable
+  std::unordered_map<const ffi::Object*, Tensors> values_;          // by variable
   std::unordered_map<const ffi::Object*, Tensors> params_;   // by global variable, all of them
   std::unordered_map<const ffi::Object*, Tensors> results_;  // by global variable
   std::unordered_map<const ffi::Object*, Tensors> taken_;    // by the variable of a call

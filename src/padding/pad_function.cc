@@ -11,12 +11,14 @@
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/symbolic.h"
+#include "padding/callee_sizes.h"
 #include "padding/padded_call.h"
 #include "padding/tail_writer.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/stated_sizes.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
+#include "support/error.h"
 
 namespace distir {
 namespace padding {
@@ -24,7 +26,6 @@ namespace padding {
 namespace {
 
 using rules::ReductionFactor;
-using rules::Sizes;
 using rules::Tail;
 
 class Padder : public TailWriter {
@@ -36,11 +37,17 @@ class Padder : public TailWriter {
         grains_(*module.grains),
         kernels_(*module.kernels),
         padded_kernels_(*module.padded_kernels),
-        names_(*module.names) {}
+        functions_(*module.functions) {}
 
   ir::Function Run(const ir::Function& function) {
     function_ = function;
-    return RewriteFunction(function);
+    const ir::Function padded = RewriteFunction(function);
+    const PaddedFunction& stated = functions_.at(function_name_.get());
+    if (stated.sizes.empty()) return padded;
+    ffi::Array<ir::Var> params = padded.params();
+    params.push_back(ir::MakeVar(FreshName("sizes"), ir::MakeShapeType(stated.sizes), false));
+    return ir::MakeFunction(params, padded.body(), padded.ret_ty(), padded.is_pure(),
+                            ir::WithAttr(padded.attrs(), kTakesSizesAttr, true));
   }
 
  private:
@@ -65,15 +72,17 @@ class Padder : public TailWriter {
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
     ffi::Array<ffi::Any> all, grained;
     bool any = false, any_grained = false;
+    symbolic_is_padded_ = false;
     auto add = [&](const ir::Type& type, const ValueExtents& padded) {
       const ValueExtents least = PaddedTypes(&meshes_).ExtentsOfAll(type);
       std::vector<ir::DTensorType> tensors;
       dialect::CollectDTensorTypes(type, &tensors);
       any = any || IsPadded(type, padded);
-      any_grained = any_grained || padded != least;
       for (size_t i = 0; i < padded.size(); ++i) {
         all.push_back(TrueExtents(tensors[i], padded[i]));
-        grained.push_back(GrainedExtents(padded[i], least[i]));
+        const ffi::Array<int64_t> of_grains = GrainedExtents(tensors[i], padded[i], least[i]);
+        for (int64_t extent : of_grains) any_grained = any_grained || extent >= 0;
+        grained.push_back(of_grains);
       }
     };
     for (const ir::Var& param : function_.params()) add(param.ty(), grains_.Of(param));
@@ -81,7 +90,7 @@ class Padder : public TailWriter {
     if (!any) return attrs;
     ir::Node with_extents = ir::WithAttr(attrs, kTrueExtentsAttr, all);
     if (any_grained) with_extents = ir::WithAttr(with_extents, kGrainedExtentsAttr, grained);
-    if (!HasParamsThatLookAlike()) return with_extents;
+    if (!symbolic_is_padded_ && !HasParamsThatLookAlike()) return with_extents;
     ffi::Array<ffi::String> names;
     for (const ir::Var& param : function_.params()) names.push_back(param.name());
     return ir::WithAttr(with_extents, kPaddedParamsAttr, names);
@@ -89,33 +98,45 @@ class Padder : public TailWriter {
 
   /*! \brief Whether two parameters of different extents are padded to the same type. */
   bool HasParamsThatLookAlike() {
-    std::map<std::string, Sizes> by_type;
+    std::map<std::string, Extents> by_type;
     for (const ir::Var& param : function_.params()) {
       auto type = ir::DTensorType::Cast(param.ty());
       if (!type.defined()) continue;
       const ir::Type padded = WithExtents(param.ty(), grains_.Of(param));
-      const Sizes extents = rules::StaticSizes(type.tensor_ty());
+      const Extents extents = ExtentsOf(type.tensor_ty());
       const auto [found, is_new] = by_type.emplace(ir::Print(padded), extents);
       if (!is_new && found->second != extents) return true;
     }
     return false;
   }
 
-  /*! \brief Per dimension its true extent, -1 where it is not padded. */
-  static ffi::Array<int64_t> TrueExtents(const ir::DTensorType& type, const Sizes& padded) {
+  /*! \brief Per dimension its true extent, -1 where it is not padded; text of a symbolic one. */
+  ffi::Array<ffi::Any> TrueExtents(const ir::DTensorType& type, const Extents& padded) {
     if (!type.defined()) return {};
-    const Sizes sizes = rules::StaticSizes(type.tensor_ty());
-    std::vector<int64_t> extents(sizes.size(), -1);
-    for (int d : PaddedDims(type, padded)) extents[d] = sizes[d];
+    const ir::NodeArray<ir::Expr>& sizes = ir::ShapeOf(type.tensor_ty());
+    std::vector<ffi::Any> extents(sizes.size(), ffi::Any(int64_t{-1}));
+    for (int d : PaddedDims(type, padded)) {
+      const int64_t size = ir::StaticDim(sizes[d]);
+      symbolic_is_padded_ = symbolic_is_padded_ || size < 0;
+      extents[d] = size < 0 ? ffi::Any(ffi::String(ir::Print(sizes[d]))) : ffi::Any(size);
+    }
     return {extents.begin(), extents.end()};
   }
 
-  /*! \brief Per dimension its padded extent, -1 where that is the least possible. */
-  static ffi::Array<int64_t> GrainedExtents(const Sizes& padded, const Sizes& least) {
-    std::vector<int64_t> extents;
-    for (size_t d = 0; d < padded.size(); ++d)
-      extents.push_back(padded[d] == least[d] ? -1 : padded[d]);
+  /*! \brief Per dimension its padded extent, 0 for a symbolic one, -1 where that is the least
+   * possible. */
+  static ffi::Array<int64_t> GrainedExtents(const ir::DTensorType& type, const Extents& padded,
+                                            const Extents& least) {
+    std::vector<int64_t> extents(padded.size(), -1);
+    for (int d : PaddedDims(type, padded)) {
+      if (!ir::SameDim(padded[d], least[d])) extents[d] = NumberOf(padded[d]);
+    }
     return {extents.begin(), extents.end()};
+  }
+
+  /*! \brief A size as a number, 0 if it is symbolic. */
+  static int64_t NumberOf(const ir::Expr& size) {
+    return std::max<int64_t>(ir::StaticDim(size), 0);
   }
 
   // ---- bindings
@@ -180,17 +201,33 @@ class Padder : public TailWriter {
     ffi::Array<ir::Expr> args;
     const ValueExtents& taken = *grains_.TakenBy(var);
     size_t next = 0;
+    const PaddedFunction& padded = functions_.at(call.op().get());
     for (const ir::Expr& arg : call.args()) {
       const size_t size = grains_.Of(arg).size();
       args.push_back(
           Recut(WithZeroTails(arg), arg, {taken.begin() + next, taken.begin() + next + size}));
       next += size;
     }
-    auto name = names_.find(call.op().get());
-    ir::Expr callee = name == names_.end() ? call.op() : ir::Expr(name->second);
+    if (!padded.sizes.empty()) args.push_back(SizesFor(padded, call));
     ir::Type type = WithExtents(var.ty(), grains_.Of(var));
-    ir::Var result = Bind(var, ir::MakeCall(type, callee, args, call.attrs(), {}, call.span()));
+    ir::Var result =
+        Bind(var, ir::MakeCall(type, padded.name, args, call.attrs(), {}, call.span()));
     has_zero_tail_.insert(result.get());
+  }
+
+  /*! \brief The sizes that a function takes, as the arguments of a call have them. */
+  static ir::Expr SizesFor(const PaddedFunction& callee, const ir::Call& call) {
+    const CalleeSizes known(callee.function, call);
+    ffi::Array<ir::Expr> sizes;
+    for (const ir::Expr& size : callee.sizes) {
+      const ir::Expr given = known.Find(size);
+      DISTIR_REQUIRE(given.defined(), ValueError)
+          << "the call of `" << callee.name.name() << "` passes a tensor whose shape is not known "
+          << "for a dimension `" << ir::Var::Cast(size).name()
+          << "`; state its shape by R.match_cast";
+      sizes.push_back(given);
+    }
+    return ir::MakeShape(sizes);
   }
 
   // ---- redistributions
@@ -198,7 +235,7 @@ class Padder : public TailWriter {
   // Between two paddings the dimension is replicated for a moment.
   void Redistribute(const ir::Var& var, const ir::Call& call) {
     auto target = ir::DTensorType::Cast(call.ty());
-    const Sizes want = grains_.Of(var)[0];
+    const Extents want = grains_.Of(var)[0];
     const ir::DTensorType padded = WithExtents(target, want);
     if (ir::Var made = MadeLonger(call.args()[0], want); made.defined())
       return void(Bind(var, dialect::MakeRedistribute(made, padded), padded));
@@ -221,21 +258,21 @@ class Padder : public TailWriter {
 
   /*! \brief A value with more elements along dimensions that its call makes of nothing, as R.zeros
    * does; null where there is none to add, or the call cannot be written so. */
-  ir::Var MadeLonger(const ir::Expr& value, const Sizes& want) {
+  ir::Var MadeLonger(const ir::Expr& value, const Extents& want) {
     auto found = sized_calls_.find(value.get());
     if (found == sized_calls_.end()) return ir::Var();
     const ir::Call& call = found->second;
     auto like = ir::DTensorType::Cast(call.ty());
     rules::OpView view = rules::ViewCall(call, call.ty());
-    Sizes have = like.defined() ? grains_.Of(value)[0] : rules::StaticSizes(view.results[0]);
+    const Extents have = like.defined() ? grains_.Of(value)[0] : ExtentsOf(view.results[0]);
     if (view.results.size() != 1 || have == want) return ir::Var();
     rules::FactorRule rule = rules::RuleOf(view);
     ffi::Array<ir::Expr> shape = ir::ShapeOf(view.results[0]);
     for (size_t d = 0; d < want.size(); ++d) {
-      if (have[d] == want[d]) continue;
+      if (ir::SameDim(have[d], want[d])) continue;
       if (!rule.IsMade(0, d) || !rule.factors[rule.results[0][d][0]].may_be_uneven)
         return ir::Var();
-      shape.Set(d, ir::MakeInt(want[d]));
+      shape.Set(d, want[d]);
     }
     ir::Type type = like.defined() ? ir::Type(WithExtents(like, want))
                                    : ir::Type(ir::MakeTensorType(shape, view.results[0]));
@@ -257,7 +294,7 @@ class Padder : public TailWriter {
                       });
   }
 
-  ir::Expr RecutTensor(const ir::Expr& tensor, const ir::DTensorType& type, const Sizes& want) {
+  ir::Expr RecutTensor(const ir::Expr& tensor, const ir::DTensorType& type, const Extents& want) {
     const ir::Var value = ir::Var::Cast(AsVar(tensor));
     const ir::Expr resized = Resized(value.name(), value, type, want);
     const ir::Var result =
@@ -271,21 +308,22 @@ class Padder : public TailWriter {
   /*! \brief A padded value of another padding, replicated along every dimension whose extent
    * changes. `source` is its type before it was padded. */
   ir::Expr Resized(const ffi::String& name, const ir::Expr& value, const ir::DTensorType& source,
-                   const Sizes& want) {
+                   const Extents& want) {
     const auto padded = ir::DTensorType::Cast(value.ty());
-    const Sizes have = rules::StaticSizes(padded.tensor_ty());
+    const Extents have = ExtentsOf(padded.tensor_ty());
+    const Extents before = ExtentsOf(source.tensor_ty());
     if (have == want) return value;
     mesh::Sharding sharding = meshes_.ShardingOf(source);
     bool moves = false;
     for (size_t d = 0; d < have.size(); ++d) {
-      if (have[d] == want[d] || sharding.dims[d].empty()) continue;
+      if (ir::SameDim(have[d], want[d]) || sharding.dims[d].empty()) continue;
       sharding.dims[d].clear();
       moves = true;
     }
-    if (!moves) return Resized(value, want);
+    if (!moves) return Resized(value, before, want);
     const ir::DTensorType gathered =
         meshes_.TypeOf(padded.tensor_ty(), meshes_.RootOf(source), sharding);
-    return Resized(Emit(name, dialect::MakeRedistribute(value, gathered)), want);
+    return Resized(Emit(name, dialect::MakeRedistribute(value, gathered)), before, want);
   }
 
   // ---- segment exchanges
@@ -299,10 +337,10 @@ class Padder : public TailWriter {
     const bool gives_all =
         move.fill == dialect::kAnyFill ||
         (move.segments.size() == 1 && move.segments[0].count == move.moved.target_size);
-    const Sizes have = grains_.Of(call.args()[0])[0], want = grains_.Of(var)[0];
+    const Extents have = grains_.Of(call.args()[0])[0], want = grains_.Of(var)[0];
     const ir::DTensorType padded = WithExtents(target, want);
-    move.moved.source_size = have[dim];
-    move.moved.target_size = want[dim];
+    move.moved.source_size = ir::StaticDim(have[dim]);
+    move.moved.target_size = ir::StaticDim(want[dim]);
     ir::Expr value = Rewrite(call.args()[0]);
     if (gives_all && StaysInPlace(move)) return BindPlaced(var, value, padded);
     ir::Var result = Bind(var, dialect::MakeSegmentExchange(value, padded, move));
@@ -354,12 +392,8 @@ class Padder : public TailWriter {
                           : rules::ResizedCall(call, type, args);
     if (const rules::Operator* record = rules::FindOperator(call.op());
         record != nullptr && record->sum != nullptr) {
-      int64_t count = 1;
-      for (const rules::Factor& factor : rule.factors) {
-        if (factor.Is<ReductionFactor>()) count *= factor.size;
-      }
       if (IsReducedUneven(rule, PaddedDims(operands[0], taken[0])))
-        return BindMean(var, padded, record->sum, count);
+        return BindMean(var, padded, record->sum, NumReduced(rule, operands[0]));
     }
     ir::Var result = Bind(var, padded);
     if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
@@ -406,7 +440,18 @@ class Padder : public TailWriter {
     return false;
   }
 
-  void BindMean(const ir::Var& var, const ir::Call& mean, const char* sum_op, int64_t count) {
+  /*! \brief How many elements of the operand one of the result is made from. */
+  static ir::Expr NumReduced(const rules::FactorRule& rule, const ir::DTensorType& operand) {
+    std::vector<ir::Expr> reduced;
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(operand.tensor_ty());
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (rule.factors[rule.operands[0][d][0]].Is<ReductionFactor>()) reduced.push_back(shape[d]);
+    }
+    return ir::Product(reduced);
+  }
+
+  void BindMean(const ir::Var& var, const ir::Call& mean, const char* sum_op,
+                const ir::Expr& count) {
     ir::Expr sum = Emit(var.name(), ir::MakeCall(mean.ty(), ir::GetOp(sum_op), mean.args(),
                                                  mean.attrs(), {}, mean.span()));
     ir::Expr number = Number(count, ir::DTensorType::Cast(mean.ty()));
@@ -445,8 +490,9 @@ class Padder : public TailWriter {
   const Grains& grains_;
   rules::KernelTable& kernels_;
   rules::ResizedKernels& padded_kernels_;
-  const NewNames& names_;
+  const PaddedFunctions& functions_;
   ir::Function function_;
+  bool symbolic_is_padded_ = false;  // of a parameter or a result
   /*! \brief Original calls that can be written for other sizes, by their variables. */
   std::unordered_map<const ffi::Object*, ir::Call> sized_calls_;
   /*! \brief Variables of the new function, tensors or tuples of them, whose tails are zeros. */

@@ -26,8 +26,16 @@
 namespace distir {
 namespace padding {
 
-/*! \brief The names of padded functions, which need a new type, by the old ones. */
-using NewNames = std::unordered_map<const ffi::Object*, ir::GlobalVar>;
+/*! \brief A function of the module before it is padded, and what is called then. */
+struct PaddedFunction {
+  ir::Function function;
+  /*! \brief Another name than before if parameters or results are padded: it has a new type. */
+  ir::GlobalVar name;
+  /*! \brief Symbolic sizes that no padded parameter states: a last parameter, a shape, does. */
+  ffi::Array<ir::Expr> sizes;
+};
+/*! \brief By the name before. */
+using PaddedFunctions = std::unordered_map<const ffi::Object*, PaddedFunction>;
 
 /*! \brief What the functions of a module share. */
 struct PaddedModule {
@@ -35,7 +43,7 @@ struct PaddedModule {
   const Grains* grains;
   rules::KernelTable* kernels;
   rules::ResizedKernels* padded_kernels;
-  const NewNames* names;
+  const PaddedFunctions* functions;
 };
 
 /*!

@@ -1,10 +1,15 @@
 // PadShards: dimensions that their shards do not divide get the next extent that they do.
 #include "padding/pass.h"
 
+#include <unordered_set>
+#include <vector>
+
 #include "ir/build.h"
 #include "ir/module/call_graph.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
+#include "padding/dividing_sizes.h"
 #include "padding/pad_function.h"
 #include "rules/call/infer_type.h"
 #include "rules/registry.h"
@@ -62,9 +67,34 @@ bool HasUneven(const ir::IRModule& mod, rules::KernelTable* kernels) {
   return found;
 }
 
+/*! \brief The symbolic sizes that parameters of a function state: those that are a dimension. */
+void CollectStated(const ir::Type& type, std::vector<ir::Var>* out) {
+  ir::MapDims(type, [out](const ir::Expr& dim) {
+    if (auto var = ir::Var::Cast(dim); var.defined()) out->push_back(var);
+    return dim;
+  });
+}
+
+/*! \brief The symbolic sizes that a function states by parameters, if some of them are not stated
+ * any more when these are padded; else none. All of them: on some meshes it may have no others. */
+ffi::Array<ir::Expr> SizesToPass(const ir::Function& function, const ffi::Array<ir::Type>& padded) {
+  std::vector<ir::Var> before, after;
+  for (const ir::Var& param : function.params()) CollectStated(param.ty(), &before);
+  for (const ir::Type& type : padded) CollectStated(type, &after);
+  std::unordered_set<const ffi::Object*> stated, listed;
+  for (const ir::Var& var : after) stated.insert(var.get());
+  ffi::Array<ir::Expr> sizes;
+  bool any = false;
+  for (const ir::Var& var : before) {
+    any = any || stated.count(var.get()) == 0;
+    if (listed.insert(var.get()).second) sizes.push_back(var);
+  }
+  return any ? sizes : ffi::Array<ir::Expr>();
+}
+
 /*! \brief New names for the functions of which parameters or results are padded. */
-NewNames NamePadded(const ir::IRModule& mod, const Grains& grains) {
-  NewNames names;
+PaddedFunctions NamePadded(const ir::IRModule& mod, const Grains& grains) {
+  PaddedFunctions functions;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined()) continue;
@@ -74,13 +104,16 @@ NewNames NamePadded(const ir::IRModule& mod, const Grains& grains) {
       params.push_back(WithExtents(param.ty(), grains.Of(param)));
       any = any || !params.back().same_as(param.ty());
     }
-    if (!any) continue;
-    ir::GlobalVar name = ir::MakeGlobalVar(gv.name());
-    const ir::Type result = WithExtents(function.ret_ty(), grains.OfResult(gv));
-    ir::SetType(name, ir::MakeFuncType(params, result, function.is_pure()));
-    names.emplace(gv.get(), name);
+    ir::GlobalVar name = any ? ir::MakeGlobalVar(gv.name()) : gv;
+    const ffi::Array<ir::Expr> sizes = SizesToPass(function, params);
+    if (any) {
+      if (!sizes.empty()) params.push_back(ir::MakeShapeType(sizes));
+      const ir::Type result = WithExtents(function.ret_ty(), grains.OfResult(gv));
+      ir::SetType(name, ir::MakeFuncType(params, result, function.is_pure()));
+    }
+    functions.emplace(gv.get(), PaddedFunction{function, name, sizes});
   }
-  return names;
+  return functions;
 }
 
 }  // namespace
@@ -90,23 +123,27 @@ ir::IRModule PadShards(const ir::IRModule& mod) {
   rules::KernelTable kernels(mod.functions());
   if (!HasUneven(mod, &kernels)) return mod;
   dialect::MeshTable meshes(mod);
-  const Grains grains(mod, &meshes, &kernels);
+  const DividingSizes dividing(mod, &meshes, &kernels);
+  const Grains grains(mod, &meshes, &kernels, dividing);
   const ir::CallGraph calls(mod);
   rules::ResizedKernels padded_kernels(mod.functions(), "padded");
-  const NewNames names = NamePadded(mod, grains);
+  const PaddedFunctions names = NamePadded(mod, grains);
   const PaddedModule padded{&meshes, &grains, &kernels, &padded_kernels, &names};
   ir::FunctionMap functions;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
-    if (!function.defined() || !grains.Concern(gv, function)) {
+    if (!function.defined()) {
       functions.Set(gv, base);
+      continue;
+    }
+    function = dividing.Noted(function);
+    if (!grains.Concern(gv, function)) {
+      functions.Set(gv, function);
       continue;
     }
     ir::Count("functions");
     const bool is_called = !calls[*calls.Find(gv)].callers.empty();
-    auto name = names.find(gv.get());
-    functions.Set(name == names.end() ? gv : name->second,
-                  PadFunction(function, gv, is_called, padded));
+    functions.Set(names.at(gv.get()).name, PadFunction(function, gv, is_called, padded));
   }
   for (const auto& [gv, kernel] : padded_kernels.made()) functions.Set(gv, kernel);
   return ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos());

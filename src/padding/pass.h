@@ -1,6 +1,6 @@
 /*!
  * \file padding/pass.h
- * \brief PadShards: every static dimension divides into its shards.
+ * \brief PadShards: every dimension divides into its shards.
  */
 #ifndef DISTIR_PADDING_PASS_H_
 #define DISTIR_PADDING_PASS_H_
@@ -15,7 +15,8 @@ namespace padding {
  * of the padding.
  *
  * Precondition: an operator's tensors are uneven only along factors that may be (PropagateSharding
- * and DecomposeUneven see to it). Postcondition: every static dimension divides. Parameters of
+ * and DecomposeUneven see to it). Postcondition: every dimension divides, but for
+ * symbolic sizes that something cannot be padded along (padding/dividing_sizes.h). Parameters of
  * functions, and results of those that are called, have tails of zeros; functions of which they are
  * padded keep their true extents in an attribute. The same module comes back where everything
  * divides.

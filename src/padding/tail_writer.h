@@ -11,7 +11,8 @@
  *     inside_1 = R.expand_dims(inside, axis=[1])
  *     x_1 = R.where(inside_1, x, 0)
  *
- * Masks are shared by what is written in one scope.
+ * Where the true number is symbolic, positions run from -n on, and are compared with 0. Masks are
+ * shared by what is written in one scope.
  */
 #ifndef DISTIR_PADDING_TAIL_WRITER_H_
 #define DISTIR_PADDING_TAIL_WRITER_H_
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "ir/rewriter.h"
+#include "padding/extents.h"
 #include "rules/factor/factor_rule.h"
 #include "rules/tails.h"
 
@@ -40,10 +42,10 @@ class TailWriter : public ir::FunctionRewriter {
   ir::Expr Filled(const ir::Expr& value, const ir::DTensorType& type, const std::vector<int>& dims,
                   rules::Tail tail);
   /*! \brief The value cut, or padded with zeros, to `extents` along dimensions that are not
-   * sharded. */
-  ir::Expr Resized(const ir::Expr& value, const rules::Sizes& extents);
+   * sharded. `before` are its extents before it was padded. */
+  ir::Expr Resized(const ir::Expr& value, const Extents& before, const Extents& extents);
   /*! \brief A number in the element type of `like`, on its mesh. */
-  ir::Expr Number(int64_t number, const ir::DTensorType& like);
+  ir::Expr Number(const ir::Expr& number, const ir::DTensorType& like);
   /*! \brief Maps the tensors of a value; `map` gets each with its type in `type`, null for a plain
    * Tensor. */
   ir::Expr MapTensors(const ir::Expr& value, const ir::Type& type,
@@ -53,17 +55,26 @@ class TailWriter : public ir::FunctionRewriter {
 
  private:
   using MaskKey = std::vector<int64_t>;
+  struct KnownMask {
+    ir::Expr size, extent;
+    ir::Expr mask;
+  };
 
   void EnterScope() override { scopes_.push_back(mask_log_.size()); }
   void LeaveScope() override;
 
   /*! \brief Whether a position along a dimension is before the true extent, to be broadcast. */
-  ir::Expr Mask(const ir::DTensorType& padded, int dim, int64_t extent);
+  ir::Expr Mask(const ir::DTensorType& padded, int dim, const ir::Expr& extent);
 
   /*! \brief A scalar, as it is written, in the element type of `like`. */
   ir::Expr Converted(const ffi::Any& written, const ir::DTensorType& like);
 
-  std::map<MaskKey, ir::Expr> masks_;
+  /*! \brief A symbolic number as an array of one element, in the element type of `like`. */
+  ir::Expr SymbolicNumber(const ir::Expr& number, const ir::DTensorType& like);
+  /*! \brief Zeros of a type that is not sharded. */
+  ir::Expr Zeros(const ir::DTensorType& type);
+
+  std::map<MaskKey, std::vector<KnownMask>> masks_;
   std::vector<MaskKey> mask_log_;  // keys of masks_ in the order of entry
   std::vector<size_t> scopes_;     // length of the log where each scope begins
 };

@@ -8,7 +8,7 @@ namespace rules {
 
 namespace {
 
-bool MayReduce(mesh::Reduction reduction, const FactorRule& rule) {
+bool MayReduce(mesh::Reduction reduction) {
   switch (reduction) {
     case mesh::Reduction::kSum:
     case mesh::Reduction::kProd:
@@ -17,9 +17,6 @@ bool MayReduce(mesh::Reduction reduction, const FactorRule& rule) {
       return true;
     case mesh::Reduction::kMean:
       // The mean of what is there is its sum over their number.
-      for (const Factor& other : rule.factors) {
-        if (other.Is<ReductionFactor>() && other.size < 0) return false;
-      }
       return true;
     default:
       return false;
@@ -27,12 +24,12 @@ bool MayReduce(mesh::Reduction reduction, const FactorRule& rule) {
 }
 
 /*! \brief Whether operators padded so may be padded along a factor. */
-bool Covers(Padding padding, const Factor& factor, const FactorRule& rule) {
+bool Covers(Padding padding, const Factor& factor) {
   const bool is_decomposed = padding == Padding::kDecomposed;
   if (factor.Is<ParallelFactor>()) return padding != Padding::kNone;
   if (factor.Is<DecomposedFactor>()) return is_decomposed || padding == Padding::kPositions;
   if (!factor.Is<ReductionFactor>()) return false;
-  return (is_decomposed || padding == Padding::kAll) && MayReduce(factor.reduction(), rule);
+  return (is_decomposed || padding == Padding::kAll) && MayReduce(factor.reduction());
 }
 
 bool IsInteger(const ir::TensorType& type) {
@@ -50,12 +47,16 @@ bool HasNeutralElements(const ir::TensorType& type) {
          dtype.code == kDLBfloat || dtype.code == kDLBool;
 }
 
-/*! \brief Whether a dimension of static size is a parallel factor's elements, one grain after the
- * other. */
+/*! \brief Whether a dimension is a parallel factor's elements, one grain after the other; `size` is
+ * -1 where it is symbolic. */
 bool IsMajor(int factor, const FactorList& dim, int64_t size, const FactorRule& rule) {
   const Factor& major = rule.factors[factor];
-  return dim[0] == factor && major.Is<ParallelFactor>() && size > 0 && size % major.size == 0;
+  if (dim[0] != factor || !major.Is<ParallelFactor>()) return false;
+  return size < 0 ? dim.size() > 1 : size > 0 && major.size > 0 && size % major.size == 0;
 }
+
+/*! \brief Whether there may be more than one of a number of elements; -1 is a symbolic number. */
+bool HasSeveral(int64_t size) { return size < 0 || size > 1; }
 
 /*! \brief Whether a factor is all of a dimension of a tensor. */
 bool IsDimension(int factor, const FactorRule& rule) {
@@ -76,7 +77,7 @@ void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
   const bool may_pad_decomposed =
       record.may_pad_decomposed == nullptr || record.may_pad_decomposed(view);
   for (Factor& factor : rule->factors) {
-    factor.may_be_uneven = factor.size > 1 && Covers(record.padding, factor, *rule) &&
+    factor.may_be_uneven = HasSeveral(factor.size) && Covers(record.padding, factor) &&
                            (!factor.Is<DecomposedFactor>() || may_pad_decomposed);
   }
   RequireWhole(record.pads_grains ? Padded::kGrains : Padded::kDims, view, rule);

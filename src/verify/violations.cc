@@ -17,6 +17,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "lower/local/local_view.h"
 #include "padding/extents.h"
 #include "redistribute/partial.h"
@@ -92,6 +93,8 @@ class DistributedVerifier {
   void CheckDivides(const ir::Var& var, const ir::DTensorType& type) {
     if (!meshes_.IsUneven(type)) return;
     for (int dim : padded_.UnevenDims(type)) {
+      // Symbolic ones that are not padded are checked at run time.
+      if (ir::StaticDim(ir::ShapeOf(type.tensor_ty())[dim]) < 0) continue;
       Report(var, "dimension " + std::to_string(dim) +
                       " does not divide into its shards: " + ir::Print(type));
     }

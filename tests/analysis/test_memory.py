@@ -207,3 +207,28 @@ def test_what_is_alive_has_its_name():
     mod = on_two(function({"x": SHAPE}, write), {"x": (None, None)})
     (program,) = dx.analysis.estimate(mod, on(CPU)).programs
     assert "kept" in dict(program.memory.alive)
+
+
+def test_names_and_sizes_at_the_peak():
+    """A large value, then a small one in its storage; the peak is in computing ``wide``."""
+
+    def write(emit, x):
+        large = emit(op.nn.softmax(x), "large")
+        small = emit(op.sum(large, 1, keepdims=True), "small")
+        part = emit(op.nn.softmax(small, 0), "part")
+        rows = emit(op.matmul(part, emit(op.permute_dims(part), "turned")), "rows")
+        wide = emit(op.concat([rows] * 4, axis=1), "wide")
+        return emit(op.sum(emit(op.nn.softmax(wide), "end"), 1), "out")
+
+    mod = on_two(function({"x": SHAPE}, write), {"x": (None, None)})
+    (program,) = dx.analysis.estimate(mod, on(CPU)).programs
+    memory, sizes = program.memory, {"large": BYTES, "small": 32, "part": 32, "rows": 256}
+    sizes |= {"wide": 4 * 256, "end": 4 * 256, "turned": 32, "out": 32}
+    alive = dict(memory.alive)
+    unused = alive.pop("unused in storages", 0)
+    assert sum(alive.values()) + unused == memory.activations
+    assert {name: sizes.get(name, size) for name, size in alive.items()} == alive
+    # What is computed at the peak is held there.
+    assert memory.at in alive
+    held = [(each.name, each.live_bytes) for each in program.kernels]
+    assert dict(held)[memory.at] == max(size for _, size in held) == memory.activations

@@ -179,24 +179,6 @@ def test_branch_over_several_meshes():
         dx.lower(Spread)
 
 
-def test_symbolic_size_sharded_in_ways_that_no_parameter_combines():
-    builder = relax.BlockBuilder()
-    n = tvm.tirx.Var("n", "int64")
-    mesh = DeviceMesh((2, 3), tvm.ir.Range(0, 6))
-
-    def value(name, placement):
-        tensor = relax.TensorType((n, 6), "float32")
-        return relax.Var(name, DTensorType(tensor, mesh, Placement.from_text(placement)))
-
-    x, y = value("x", "S[0], R"), value("y", "R, S[0]")
-    with builder.function("main", [x, y]):
-        builder.emit_func_output(relax.Tuple([x, y]))
-    mod = builder.get()
-    mod.update_global_info("mesh", [mesh])
-    with pytest.raises(ValueError, match=r"symbolic dimension `n` of `main`"):
-        dx.transform.LowerDistIR()(mod)
-
-
 def test_size_that_no_parameter_brings_to_a_mesh():
     @I.ir_module
     class Cast:

@@ -74,9 +74,8 @@ def test_overlapping_meshes_give_a_class_of_devices_that_does_both():
 def test_sizes_that_a_stage_cannot_see_are_a_parameter():
     result = lowered(SymbolicStages)
     found = programs(result)
-    assert found["main_stage0"]["sizes"] == []
-    assert found["main_stage1"]["sizes"] == ["n"]
+    assert found["main_stage0"]["sizes"] == found["main_stage1"]["sizes"] == ["n"]
     last = result["main_stage1"].params[-1]
     assert isinstance(last.ty, relax.ShapeType)
     shape = result["main_stage1"].ret_ty.shape
-    tvm.ir.assert_structural_equal(shape[0], last.ty.values[0] // 2)
+    tvm.ir.assert_structural_equal(shape[0], (last.ty.values[0] + 1) // 2)

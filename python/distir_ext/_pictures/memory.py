@@ -1,4 +1,4 @@
-"""Draws what a device holds while its kernels run, one after the other."""
+"""Draws what a device holds while its kernels and collectives run, one after the other."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ def draw(program: ProgramEstimate, capacity: float, title: str) -> Any:
     axes = figure.subplots()
     memory = program.memory
     edges, live = [0.0], []
-    for kernel in program.kernels:
-        if kernel.count:
-            edges.append(edges[-1] + kernel.count * kernel.cost.seconds)
-            live.append(kernel.live_bytes)
+    for seconds, size in memory.held:
+        edges.append(edges[-1] + seconds)
+        live.append(size)
     bottom = 0.0
     for name, color in _PARTS:
         size = getattr(memory, name)
@@ -74,7 +73,7 @@ def draw(program: ProgramEstimate, capacity: float, title: str) -> Any:
         xlim=(0, edges[-1] or 1.0),
         ylim=(0, top),
         title=drawn(title),
-        xlabel="time of the kernels, one after the other (s)",
+        xlabel="time of kernels and collectives, one after the other (s)",
         ylabel="memory of a device (B)",
     )
     engineering(axes.xaxis, "s")

@@ -243,7 +243,7 @@ class FunctionCalls:
             As ``ModelFunction.__call__``, of its arguments.
         """
         spec = self.spec
-        cutter = ArgumentCutter(self.workers, self.sizes)
+        cutter = ArgumentCutter(self.workers, self.sizes, spec.dividing)
         cuts = [
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)
@@ -305,7 +305,8 @@ class FunctionCalls:
     def _inputs(self, part: _Part, call: PreparedCall) -> list[Any]:
         inputs = [call.inputs[index] for index in part.inputs]
         if part.program.sizes:
-            sizes = (call.cutter.binding.sizes[name][0] for name in part.program.sizes)
+            numbers = call.cutter.binding.numbers
+            sizes = (numbers[name] for name in part.program.sizes)
             inputs.append(tvm_ffi.Shape(tuple(sizes)))
         return inputs
 

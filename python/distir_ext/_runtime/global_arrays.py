@@ -46,6 +46,11 @@ class SizeBinding:
     def __init__(self, known: Sizes | None = None) -> None:
         self.sizes: dict[str, tuple[int, str]] = dict(known or {})
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The sizes alone."""
+        return {name: size for name, (size, _) in self.sizes.items()}
+
     def check(self, dim: Dim, size: int, where: str) -> None:
         """Checks that a dimension has the expected size, binding its name if it has one.
 
@@ -68,10 +73,17 @@ class ArgumentCutter:
     Args:
         workers: Who get the shards.
         known: Sizes of symbolic dimensions bound before.
+        dividing: Those that have to divide, and why (:class:`FunctionSpec`).
     """
 
-    def __init__(self, workers: Workers, known: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        known: Sizes | None = None,
+        dividing: Mapping[str, str] | None = None,
+    ) -> None:
         self.binding = SizeBinding(known)
+        self._dividing = dividing or {}
         self._workers = workers
         self._arrays: list[HostArray] = []
 
@@ -89,8 +101,8 @@ class ArgumentCutter:
 
         Raises:
             TypeError: not an array, or of another dtype.
-            ValueError: another shape, a symbolic size that does not divide among the devices, or
-                an array on workers that are gone.
+            ValueError: another shape, a symbolic size that has to divide among the devices and
+                does not, or an array on workers that are gone.
         """
         if isinstance(spec, TupleSpec):
             return self._cut_tuple(value, spec, where)
@@ -105,6 +117,7 @@ class ArgumentCutter:
             return value.values_for(self._workers, where)
         opened = self._open(value, where)
         self._check_array(opened, spec, where)
+        spec = spec.with_sizes(self.binding.numbers)
         if isinstance(opened, ShardedArray):
             shards = opened.shards_for(self._workers, spec, where)
             if shards is not None:
@@ -185,11 +198,13 @@ class ArgumentCutter:
         for index, (dim, size) in enumerate(zip(spec.shape, array.shape, strict=True)):
             self.binding.check(dim, size, f"dimension {index} of {where}")
         for index in spec.uneven(array.shape):
-            if isinstance(spec.shape[index], str):
+            name = spec.shape[index]
+            if isinstance(name, str) and name in self._dividing:
+                reason = self._dividing[name]
                 raise ValueError(
-                    f"dimension {index} of {where} has size {spec.shape[index]} = "
-                    f"{array.shape[index]}, which does not divide among the {spec.parts[index]} "
-                    "parts that its placement cuts it into"
+                    f"dimension {index} of {where} has size {name} = {array.shape[index]}, which "
+                    f"does not divide among the {spec.parts[index]} parts that its placement cuts "
+                    "it into" + (f"; it cannot be padded along {reason}" if reason else "")
                 )
 
 
@@ -240,7 +255,8 @@ def join(
             raise ValueError(f"{where}: device {device} returned a {found}, expected {spec}")
     if isinstance(spec, ShapeSpec):
         return next(iter(shards.values()))
-    shape = global_shape(spec, shards, where)
+    spec = spec.with_sizes(binding.numbers)
+    shape = global_shape(spec, shards, where, binding.numbers)
     for index, (dim, size) in enumerate(zip(spec.shape, shape, strict=False)):
         binding.check(dim, size, f"dimension {index} of {where}")
     return ShardedArray(workers, spec, shape, shards)

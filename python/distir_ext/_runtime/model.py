@@ -148,15 +148,14 @@ class ModelFunction:
             ValueError: a weight is not a tensor; names it.
         """
         spec = self._spec
+        sizes = {name: size for name, (size, _) in self._calls.sizes.items()}
         found = {}
         for index, param in enumerate(spec.params[spec.num_input :], start=spec.num_input):
             if not isinstance(param.spec, TensorSpec):
                 raise ValueError(f'weight "{param.name}" of "{spec.name}" is not a tensor')
-            shape = tuple(
-                dim if isinstance(dim, int) else self._calls.sizes[dim][0]
-                for dim in param.spec.shape
-            )
-            found[param.name] = HeldArray(param.spec, shape, self._calls.held.weights[index])
+            shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in param.spec.shape)
+            held = self._calls.held.weights[index]
+            found[param.name] = HeldArray(param.spec.with_sizes(sizes), shape, held)
         return found
 
     def check_open(self) -> None:

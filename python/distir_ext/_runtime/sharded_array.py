@@ -13,7 +13,7 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import copied_to_numpy, numpy_dtype, numpy_view
-from distir_ext._signature.signature import TensorSpec
+from distir_ext._signature.signature import TensorSpec, size_of
 from distir_ext._text.html_text import html_code
 from distir_ext._workers.base import Workers
 from distir_ext._workers.cuts import samples
@@ -195,13 +195,16 @@ def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
     return not spec.shape and len(shard.shape) > 0
 
 
-def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tuple[int, ...]:
+def global_shape(
+    spec: TensorSpec, shards: Mapping[int, Any], where: str, sizes: Mapping[str, int]
+) -> tuple[int, ...]:
     """The shape of the array that shards make up.
 
     Args:
         spec: Its type.
         shards: By device id its shard; at least one.
         where: What messages call it.
+        sizes: Those of symbolic variables that are known.
 
     Raises:
         ValueError: the shards do not fit the type, or each other.
@@ -216,9 +219,8 @@ def global_shape(spec: TensorSpec, shards: Mapping[int, Any], where: str) -> tup
             f"{counted(len(spec.shape), 'dimension')}"
         )
     cut = [local * parts for local, parts in zip(first.shape, spec.parts, strict=True)]
-    stated = [
-        dim if isinstance(dim, int) else size for dim, size in zip(spec.shape, cut, strict=True)
-    ]
+    known = [size_of(dim, sizes) for dim in spec.shape]
+    stated = [have if size is None else size for size, have in zip(known, cut, strict=True)]
     # A stated size may have padding behind it in the shards.
     kept = zip(stated, cut, spec.local_shape(stated), first.shape, strict=True)
     shape = tuple(size if want == have else covered for size, covered, want, have in kept)

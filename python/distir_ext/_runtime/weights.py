@@ -29,7 +29,10 @@ def load_weights(
     Everything is checked before a worker cuts the first shard; see ``Session.load``.
     """
     given = match_weights(signature, params, rename, strict, workers.open_params)
-    cutters = {name: ArgumentCutter(workers) for name in signature.functions}
+    cutters = {
+        name: ArgumentCutter(workers, dividing=function.dividing)
+        for name, function in signature.functions.items()
+    }
     cuts: dict[ParamSpec, Any] = {}
     for name, function in signature.functions.items():
         for param in function.weights:

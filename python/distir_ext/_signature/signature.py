@@ -14,10 +14,12 @@ cut in two along dimension 0; devices 0 and 1 hold the first half, devices 2 and
 
 from __future__ import annotations
 
+import ast
 import json
+import operator
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -30,6 +32,50 @@ from distir_ext._text.printable import shown
 HOST = 1  # DLPack's kDLCPU
 
 Dim = int | str
+
+
+def size_of(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+    """A size, which may be an expression of variables; None where one of them is not given.
+
+    >>> size_of("(n + 1) // 2 * m", {"n": 3, "m": 4})
+    8
+    """
+    if isinstance(dim, int):
+        return dim
+    if dim in sizes:
+        return sizes[dim]
+    try:
+        return _evaluate(ast.parse(dim, mode="eval").body, sizes)
+    except (KeyError, SyntaxError, ZeroDivisionError):
+        return None
+
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"min": min, "max": max}
+
+
+def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    """Raises KeyError for what is no known size, and no arithmetic as TVM prints it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand, sizes)
+    if isinstance(node, ast.BinOp):
+        operation = _OPERATIONS[type(node.op)]
+        return operation(_evaluate(node.left, sizes), _evaluate(node.right, sizes))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        values = [_evaluate(each, sizes) for each in node.args]
+        # T.int64(4), T.min(n, 4)
+        return values[0] if len(values) == 1 else _FUNCTIONS[node.func.attr](*values)
+    raise KeyError(ast.dump(node))
 
 
 @dataclass(frozen=True)
@@ -46,7 +92,8 @@ class TensorSpec:
         dims: The names alone, per dimension from major to minor.
         named_mesh: The mesh that has these axes.
         shards: Per dimension the size of every shard, where it is cut in whole grains (heads) and
-            so is not the least; else 0. Empty where that is so of none.
+            so is not the least; else 0. A string is an expression of symbolic variables. Empty
+            where that is so of none.
     """
 
     shape: tuple[Dim, ...]
@@ -57,7 +104,7 @@ class TensorSpec:
     sharding: str = ""
     dims: tuple[tuple[str, ...], ...] = ()
     named_mesh: NamedMesh | None = None
-    shards: tuple[int, ...] = ()
+    shards: tuple[Dim, ...] = ()
 
     def __post_init__(self) -> None:
         if prod(self.mesh_shape) != len(self.device_ids):
@@ -79,7 +126,10 @@ class TensorSpec:
     def _shards_fit(self) -> bool:
         """Whether all shards together hold all of each dimension, and none is larger than it."""
         return len(self.shards) == len(self.shape) and all(
-            held == 0 or (isinstance(size, int) and -(-size // parts) <= held <= size)
+            held == 0
+            or isinstance(held, str)
+            or isinstance(size, str)
+            or (isinstance(size, int) and -(-size // parts) <= held <= size)
             for size, parts, held in zip(self.shape, self.parts, self.shards, strict=True)
         )
 
@@ -136,12 +186,36 @@ class TensorSpec:
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of every shard of a global array of this shape.
 
-        Where the parts do not divide a size, the last of them are padded.
+        Where the parts do not divide a size, the last of them are padded. What of a symbolic
+        dimension is cut in whole grains is known of :meth:`with_sizes` alone.
         """
         least = shard_shape(shape, self.parts)
         if not self.shards:
             return least
-        return tuple(held or size for held, size in zip(self.shards, least, strict=True))
+        return tuple(
+            held if isinstance(held, int) and held else size
+            for held, size in zip(self.shards, least, strict=True)
+        )
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> TensorSpec:
+        """The type with the sizes of shards that follow from those of symbolic variables.
+
+        Raises:
+            ValueError: some are not given.
+        """
+        if not any(isinstance(held, str) for held in self.shards):
+            return self
+        shards: list[Dim] = []
+        for held in self.shards:
+            size = size_of(held, sizes)
+            if size is None:
+                raise ValueError(
+                    f"how {self} is cut depends on {held}, which no argument before it states"
+                )
+            shards.append(size)
+        known = replace(self, shards=tuple(shards))
+        known.__dict__["layout"] = self.layout  # where it lies is the same
+        return known
 
     def begin(self, device: int, shape: Sequence[int]) -> tuple[int, ...]:
         """Where the shard of a device begins in a global array of this shape."""
@@ -266,6 +340,8 @@ class FunctionSpec:
         programs: What devices run for it, in the order in which values go through them; no device
             has two of one virtual stage.
         fused: Weights that are several parameters.
+        dividing: By name of a symbolic size that has to divide into its shards, since it cannot
+            be padded: because of which operator; empty text where nothing was to be padded.
     """
 
     name: str
@@ -274,6 +350,7 @@ class FunctionSpec:
     result: Spec
     programs: tuple[Program, ...]
     fused: tuple[FusedWeight, ...] = ()
+    dividing: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         devices = Counter(
@@ -462,7 +539,8 @@ def _parse_function(name: str, value: Mapping[str, Any], specs: _Specs) -> Funct
     )
     result = specs.parse(value["result"])
     fused = tuple(_parse_fused(each, at, params) for each, at in value["fused"].items())
-    return FunctionSpec(name, value["num_input"], params, result, programs, fused)
+    dividing = value["dividing"]
+    return FunctionSpec(name, value["num_input"], params, result, programs, fused, dividing)
 
 
 def _parse_fused(name: str, value: Sequence[Any], params: Sequence[ParamSpec]) -> FusedWeight:

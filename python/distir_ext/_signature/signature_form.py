@@ -4,7 +4,7 @@ LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): sho
 printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module
 says elsewhere::
 
-    {"version": 6, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
+    {"version": 7, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
      "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
@@ -55,6 +55,7 @@ class Read:
                  "functions": {"main": {
                     "num_input": 1,                     the other parameters are weights
                     "fused": {"w": [1, "w_0", "w_1"]},  a dimension, and blocks along it
+                    "dividing": {"n": "relax.foo"},     sizes that have to divide, and why
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -66,7 +67,8 @@ class Read:
                     | {"kind": "shape"}
                     | {"kind": "value"}         anything else, such as a cache
 
-                Of a dimension cut in whole heads, "shards" has what a device holds of it: [0, 352].
+                Of a dimension cut in whole heads, "shards" has what a device holds of it: [0, 352],
+                or an expression: ``["(n + 1) // 2 * 4"]``.
 
         tensors: The types of its tensors by their texts. Whoever reads a signature states their
             ``"sharding"`` and ``"dims"``, in the words of users, and the ``"named"`` meshes that
@@ -126,6 +128,9 @@ def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
             str(weight): [int(entry[0]), *(str(each) for each in entry[1:])]
             for weight, entry in sorted(written.get("fused", {}).items())
         },
+        "dividing": {
+            str(size): str(reason) for size, reason in sorted(written.get("dividing", {}).items())
+        },
         "params": params,
     }
     function["result"] = types.read(str(written["result"]))
@@ -178,19 +183,24 @@ def _split(text: str, separator: str) -> list[str]:
     return [*parts, text[begin:]] if text else []
 
 
-def _sizes(text: str) -> tuple[list[int | str], list[int]]:
+def _sizes(text: str) -> tuple[list[int | str], list[int | str]]:
     """``"8, n, 1024:352"``: sizes, and what a shard has of each where it is stated, else 0."""
     shape: list[int | str] = []
-    shards = []
+    shards: list[int | str] = []
     for dim in _split(text, ", "):
         size, colon, shard = dim.partition(":")
-        shape.append(int(size) if colon or size.lstrip("-").isdigit() else _size_name(size))
-        shards.append(int(shard) if colon else 0)
+        shape.append(_size(size))
+        shards.append(_size(shard) if colon else 0)
+        # Of a symbolic size, what a shard has is an expression.
+        if colon and (not size or not shard or type(shape[-1]) is not type(shards[-1])):
+            raise ValueError(f"the signature has a malformed size: {dim!r}")
     return shape, shards
 
 
-def _size_name(text: str) -> str:
-    """A name, which is written as a word, or an expression, which is not."""
+def _size(text: str) -> int | str:
+    """A number, a name, which is written as a word, or an expression, which is not."""
+    if text.lstrip("-").isdigit():
+        return int(text)
     return unquote(text) if _NAME.fullmatch(text) else text
 
 

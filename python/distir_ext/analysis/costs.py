@@ -183,10 +183,15 @@ class Memory:
     """What TVM's memory plan has allocated and is still used at the peak, results included."""
 
     alive: tuple[tuple[str, float], ...]
-    """Storages at the peak by the variable that lies in them, with their bytes, largest first."""
+    """Tensors at the peak by their variables, with their bytes, largest first; and what of the
+    storages that they lie in is unused, since these were made for larger ones."""
 
     at: str
     """The variable that is computed at the peak."""
+
+    held: tuple[tuple[float, float], ...] = ()
+    """Of each kernel and collective, in program order, its seconds, and the bytes of activations
+    that the device holds meanwhile."""
 
     @property
     def peak_memory(self) -> float:

@@ -140,6 +140,7 @@ class _Reader:
             param: layer_of_weight(param) if param in weights else "" for param, _ in steps.params
         }
         run = list(self._run(self._kernels, name, 1, layers, weights, ""))
+        held = tuple(self._held(each) for each in run if each.count and _holds(each.step))
         return ProgramEstimate(
             name,
             function,
@@ -161,7 +162,7 @@ class _Reader:
                 and each.collective is not None
                 and each.collective.key is not None
             ),
-            _memory(steps, weights),
+            _memory(steps, weights, held),
         )
 
     def _run(
@@ -206,6 +207,13 @@ class _Reader:
             taken = self._roofline.side_taken(functions, step)
             for branch in step.branches:
                 yield from self._counts(functions, branch, count if branch is taken else 0)
+
+    def _held(self, each: _Times) -> tuple[float, float]:
+        """The seconds of a step, and the bytes that are held meanwhile."""
+        step = each.step
+        is_collective = step.kind == "collective"
+        seconds = step.seconds if is_collective else self._roofline.step_cost(step)[0].seconds
+        return each.count * seconds, step.live_bytes
 
     def _operator(self, each: _Times) -> OperatorCost:
         step = each.step
@@ -273,7 +281,13 @@ def _weights(
     return {param for (param, _), held in zip(steps.params, is_weight, strict=False) if held}
 
 
-def _memory(function: FunctionSteps, weights: set[str]) -> Memory:
+def _holds(step: Step) -> bool:
+    return step.kind in ("kernel", "packed", "collective") or bool(step.flops)
+
+
+def _memory(
+    function: FunctionSteps, weights: set[str], held: tuple[tuple[float, float], ...] = ()
+) -> Memory:
     body = function.body
     alive = sorted(body.alive, key=lambda each: -each[1])
     at = body.steps[body.peak_step].name if 0 <= body.peak_step < len(body.steps) else ""
@@ -284,4 +298,5 @@ def _memory(function: FunctionSteps, weights: set[str]) -> Memory:
         activations=body.peak_bytes,
         alive=tuple(alive),
         at=at,
+        held=held,
     )

@@ -32,6 +32,12 @@ class Renewal : public FunctionRewriter {
     return Renewed(leaf);
   }
 
+  Expr Rewrite(const Expr& expr) override {
+    // A symbolic size as an argument.
+    const bool is_size = Var::Is(expr) && PrimType::Is(expr.ty());
+    return is_size ? Renewed(expr) : FunctionRewriter::Rewrite(expr);
+  }
+
   Expr Renewed(const Expr& dim) {
     return SubstituteVars(dim, [this](const Var& var) {
       auto [it, is_new] = renewed_.try_emplace(var.get());

@@ -23,6 +23,7 @@
 #include "lower/local/local_shardings.h"
 #include "lower/spmd/local_collective.h"
 #include "lower/spmd/local_operator.h"
+#include "padding/extents.h"
 #include "rules/call/infer_type.h"
 #include "rules/tir/rule.h"
 
@@ -69,6 +70,8 @@ class SpmdRewriter : public ir::FunctionRewriter {
     worker.results = std::move(part_.results);
     worker.virtual_stages = std::move(virtual_stages_);
     if (!types_.undefined().empty()) TakeSizes(&worker);
+    if (ir::GetAttr(part_.function.attrs(), padding::kTakesSizesAttr) != nullptr)
+      SplitOffSizes(&worker);
     return worker;
   }
 
@@ -78,6 +81,14 @@ class SpmdRewriter : public ir::FunctionRewriter {
   static std::function<bool(const ir::Type&)> PresenceIn(const SpmdContext& context) {
     if (context.roots == nullptr) return nullptr;
     return [&context](const ir::Type& type) { return IsPresent(type, context); };
+  }
+
+  /*! \brief Its last parameter is sizes already: padded dimensions do not define them. */
+  static void SplitOffSizes(SpmdProgram* worker) {
+    const ir::NodeArray<ir::Var>& params = worker->function.params();
+    const auto type = ir::ShapeType::Cast(params[params.size() - 1].ty());
+    for (const ir::Expr& size : *type.values()) worker->sizes.push_back(ir::Var::Cast(size).name());
+    worker->params.pop_back();
   }
 
   /*! \brief Adds a last parameter for the sizes that only parameters on meshes of other groups

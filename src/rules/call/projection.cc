@@ -43,7 +43,7 @@ AxisList FittingPrefix(const AxisList& axes, int64_t size) {
 }
 
 AxisList FittingPrefix(const AxisList& axes, const Factor& factor) {
-  if (!factor.may_be_uneven) return FittingPrefix(axes, factor.size);
+  if (!factor.may_be_uneven || factor.size < 0) return FittingPrefix(axes, factor.size);
   AxisList prefix;
   int64_t shards = 1;
   for (const AxisRef& ref : axes) {

@@ -132,7 +132,7 @@ FactorRule IdentityRule(const Sizes& sizes) {
   rule.is_pass_through = true;
   TensorFactors dims;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    rule.factors.push_back({sizes[i], ParallelFactor(), /*may_be_uneven=*/sizes[i] > 0});
+    rule.factors.push_back({sizes[i], ParallelFactor(), /*may_be_uneven=*/sizes[i] != 0});
     dims.push_back({static_cast<int>(i)});
   }
   rule.operands = {dims};

@@ -143,10 +143,13 @@ def unused_axes(configuration: Configuration, stages: str | None) -> tuple[str, 
     if isinstance(configuration.entries, str):
         return ()  # a plan by name finds its axes
     for dims in configuration.entries.values():
-        if dims is not None and type(dims) in (tuple, list, TensorDims):
-            used.update(axis for each in dims for axis in read_dim("dims", each).axes)
-        elif dims is not None:
+        if dims is None:
+            continue
+        if not isinstance(dims, tuple | list):
             return ()  # another form, which may name any
+        if any(isinstance(each, Mesh) for each in dims):
+            return ()
+        used.update(axis for each in dims for axis in read_dim("dims", each).axes)
     named = {axis.partition(":")[0] for axis in used if axis is not None}
     sizes = zip(mesh.axis_names, mesh.shape, strict=True)
     return tuple(name for name, size in sizes if size > 1 and name not in named)

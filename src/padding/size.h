@@ -1,0 +1,44 @@
+/*!
+ * \file padding/size.h
+ * \brief The size of a dimension as a product, so that sizes have common divisors and quotients,
+ * symbolic ones too: n * 4 and n * m * 6 have the common divisor n * 2.
+ */
+#ifndef DISTIR_PADDING_SIZE_H_
+#define DISTIR_PADDING_SIZE_H_
+
+#include <vector>
+
+#include "ir/node.h"
+
+namespace distir {
+namespace padding {
+
+class Size {
+ public:
+  explicit Size(int64_t number) : number_(number) {}
+  /*! \brief Of a dimension of known size. */
+  explicit Size(const ir::Expr& dim);
+
+  /*! \brief Whether it may have so many elements; a symbolic one may. */
+  bool MayReach(int64_t number) const { return !symbols_.empty() || number_ >= number; }
+  bool operator==(const Size& other) const;
+
+  /*! \brief The least multiple of `shards` that is not below it. */
+  ir::Expr Even(int64_t shards) const;
+  /*! \brief The same of each of so many grains: grains * Even(shards), for a divisor's quotient. */
+  static ir::Expr Padded(const Size& grain, const Size& units, int64_t shards);
+
+  static Size CommonDivisor(const Size& a, const Size& b);
+  /*! \brief The quotient by a divisor of it. */
+  Size DividedBy(const Size& divisor) const;
+
+ private:
+  ir::Expr ToExpr() const;
+
+  int64_t number_ = 1;
+  std::vector<ir::Expr> symbols_;  // none of which is a product
+};
+
+}  // namespace padding
+}  // namespace distir
+#endif  // DISTIR_PADDING_SIZE_H_
