@@ -50,7 +50,15 @@ bool IsPadded(const ir::Type& type, const ValueExtents& extents) {
   return false;
 }
 
+bool Differ(const rules::Sizes& a, const rules::Sizes& b) {
+  for (size_t d = 0; d < a.size(); ++d) {
+    if (a[d] >= 0 && b[d] >= 0 && a[d] != b[d]) return true;
+  }
+  return false;
+}
+
 ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents) {
+  if (!ir::HasKnownShape(type.tensor_ty())) return type;
   ffi::Array<ir::Expr> shape;
   for (const ir::Expr& dim : ir::ShapeOf(type.tensor_ty())) {
     int64_t extent = extents[shape.size()];

@@ -58,7 +58,11 @@ std::vector<int> PaddedDims(const ir::DTensorType& type, const rules::Sizes& ext
 /*! \brief Whether a tensor of the type has such dimensions. */
 bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
-/*! \brief The type with other sizes where `extents` has some (not -1), placed the same. */
+/*! \brief Whether two tensors of one rank have other extents, as far as both are known. */
+bool Differ(const rules::Sizes& a, const rules::Sizes& b);
+
+/*! \brief The type with other sizes where `extents` has some (not -1), placed the same; of a type
+ * without a known shape, the type. */
 ir::DTensorType WithExtents(const ir::DTensorType& type, const rules::Sizes& extents);
 /*! \brief The same of every tensor; the same object where there is nothing to pad. */
 ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);
