@@ -50,8 +50,8 @@ bool IsKnown(const ir::Type& type) {
 bool HasStaticParts(const ir::Call& split) {
   const int dim = OneDim(ir::attrs::kSplitAxis(split.attrs()), RankOf(split.args()[0]));
   return dim >= 0 && !ir::AnyLeaf(split.ty(), [dim](const ir::Type& leaf) {
-    return ir::StaticDim(ir::ShapeOf(ir::TensorType::Cast(leaf))[dim]) < 0;
-  });
+           return ir::StaticDim(ir::ShapeOf(ir::TensorType::Cast(leaf))[dim]) < 0;
+         });
 }
 
 bool IsSumOfTwo(const ir::Call& call) {
