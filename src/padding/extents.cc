@@ -1,5 +1,7 @@
 #include "padding/extents.h"
 
+#include <algorithm>
+
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
@@ -51,8 +53,15 @@ bool IsPadded(const ir::Type& type, const ValueExtents& extents) {
 }
 
 bool Differ(const rules::Sizes& a, const rules::Sizes& b) {
-  for (size_t d = 0; d < a.size(); ++d) {
+  for (size_t d = 0; d < std::min(a.size(), b.size()); ++d) {
     if (a[d] >= 0 && b[d] >= 0 && a[d] != b[d]) return true;
+  }
+  return false;
+}
+
+bool Differ(const ValueExtents& a, const ValueExtents& b) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (Differ(a[i], b[i])) return true;
   }
   return false;
 }

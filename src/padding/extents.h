@@ -58,8 +58,10 @@ std::vector<int> PaddedDims(const ir::DTensorType& type, const rules::Sizes& ext
 /*! \brief Whether a tensor of the type has such dimensions. */
 bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
-/*! \brief Whether two tensors of one rank have other extents, as far as both are known. */
+/*! \brief Whether two tensors have other extents, as far as both are known. */
 bool Differ(const rules::Sizes& a, const rules::Sizes& b);
+/*! \brief Whether two of the tensors, one of each value, have. */
+bool Differ(const ValueExtents& a, const ValueExtents& b);
 
 /*! \brief The type with other sizes where `extents` has some (not -1), placed the same; of a type
  * without a known shape, the type. */

@@ -133,15 +133,16 @@ ir::Expr TailWriter::Resized(const ir::Expr& value, const rules::Sizes& extents)
   ffi::Array<int64_t> widths;
   bool is_padded = false;
   for (size_t d = 0; d < have.size(); ++d) {
-    if (extents[d] < have[d]) {
+    const bool is_known = have[d] >= 0 && extents[d] >= 0;
+    if (is_known && extents[d] < have[d]) {
       cut[d] = extents[d];
       axes.push_back(ir::MakeInt(static_cast<int64_t>(d)));
       begin.push_back(ir::MakeInt(0));
       end.push_back(ir::MakeInt(extents[d]));
     }
     widths.push_back(0);
-    widths.push_back(extents[d] - cut[d]);
-    is_padded = is_padded || extents[d] > cut[d];
+    widths.push_back(is_known ? extents[d] - cut[d] : 0);
+    is_padded = is_padded || widths.back() > 0;
   }
   if (!axes.empty()) {
     resized =

@@ -72,7 +72,7 @@ class GraphBuilder {
     if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
       SlotList slots = NewSlots(var.ty(), var.name());
       SlotList value = SlotsOf(cast.value());
-      if (value.size() == slots.size()) AddIdentities(value, slots, "match_cast");
+      if (value.size() == slots.size()) AddCast(value, slots);
       graph_.var_slots[var.get()] = std::move(slots);
       return;
     }
@@ -87,6 +87,15 @@ class GraphBuilder {
           << "`: PropagateSharding works on global functions; run relax.transform.LambdaLift first";
     } else {
       graph_.var_slots[var.get()] = SlotsOf(value);
+    }
+  }
+
+  /*! \brief A value that loses its shape is replicated before: later it cannot be redistributed. */
+  void AddCast(const SlotList& from, const SlotList& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const bool loses_shape = ir::HasKnownShape(graph_.slots[from[i]].type) &&
+                               !ir::HasKnownShape(graph_.slots[to[i]].type);
+      if (!loses_shape) AddIdentities({from[i]}, {to[i]}, "match_cast");
     }
   }
 
