@@ -8,6 +8,7 @@
 #include "dialect/placement.h"
 #include "ir/rewriter.h"
 #include "split/combined_products.h"
+#include "split/data_extents.h"
 #include "split/epilogues.h"
 #include "split/lifted_operators.h"
 #include "split/sorted_rows.h"
@@ -41,7 +42,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 ir::IRModule SplitFused(const ir::IRModule& mod) {
   if (!StatesSharding(mod)) return mod;
-  return SplitEpilogues(JoinTerms(KeepOwnOrder(SeparateProducts(LiftOperators(mod)))));
+  return SplitEpilogues(
+      JoinTerms(KeepOwnOrder(SeparateProducts(LiftOperators(LeaveDataExtentsOpen(mod))))));
 }
 
 }  // namespace split
