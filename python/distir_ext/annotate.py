@@ -46,7 +46,7 @@ from distir_ext._annotate.fused_parameters import fused_parameters
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._hints.fused_weights import Separated, reported, separate_weights
-from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
+from distir_ext.annotations import Dims, Mark, MeshTable, function_to_annotate, split_mesh
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
 from distir_ext.reports import record
@@ -112,7 +112,7 @@ def annotate(
     """
     start = time.perf_counter()
     as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
-    function = relax_function(mod, func)
+    function = function_to_annotate(mod, func)
     names = _Names(function, func)
     chosen = _match(_compile(plan), names)
 
