@@ -1,4 +1,4 @@
-"""What is asked for in the wrong order, or of what does not exist, is one error at once."""
+"""What is asked for too early, or of what does not exist, is one error at once."""
 
 import pytest
 from tvm import relax
@@ -58,10 +58,24 @@ def test_a_target_that_does_not_exist_is_refused_before_any_pass():
         with dx.pass_reports() as reports, pytest.raises(error, match=message):
             dx.build(mod, target=target)
         assert not reports
-    with pytest.raises(ValueError, match="no target .*'mcp'.*Unknown config option"):
+    with pytest.raises(ValueError, match=r"no target .*'mcp'.*Unknown config option"):
         dx.build(annotated(), target={"kind": "llvm", "mcp": "x"})
 
 
 def test_a_sweep_over_a_number_says_what_it_needs():
-    with pytest.raises(TypeError, match="meshes are an iterable of meshes, not a int; .*factoriz"):
+    with pytest.raises(TypeError, match=r"meshes are an iterable of meshes, not a int; .*factoriz"):
         dx.analysis.sweep(program(), 8, {"a": {"x": ("tp", None)}}, dx.Cluster.preset("H100"))
+
+
+def test_a_slice_that_ends_before_it_begins_is_named():
+    """It was said to be the doing of a pass behind LowerDistIR."""
+    x = relax.Var("x", relax.TensorType((8, 6), "float32"))
+    for dims in (("tp", None), (None, "tp"), ("tp", ...)):
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            part = builder.emit(op.strided_slice(x, [0], [5], [2], [1], assume_inbound=True))
+            builder.emit_func_output(part)
+        mod = dx.annotate(builder.get(), MESH, {"x": dims})
+        message = "`gv` in `main` has the negative extent -3 along dimension 0, as R.strided_slice"
+        with pytest.raises(ValueError, match=message):
+            dx.transform.PropagateSharding()(mod)
