@@ -48,7 +48,7 @@ from distir_ext._annotate.named_plans import check_name, named_plan
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._hints.fused_weights import Separated, reported, separate_weights
-from distir_ext.annotations import Dims, Mark, MeshTable, relax_function, split_mesh
+from distir_ext.annotations import Dims, Mark, MeshTable, function_to_annotate, split_mesh
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
 from distir_ext.reports import record
@@ -120,7 +120,7 @@ def annotate(
     """
     start = time.perf_counter()
     named = as_mesh(mesh, "the mesh to annotate with")  # refuses others, also for an empty plan
-    function = relax_function(mod, func)
+    function = function_to_annotate(mod, func)
     if isinstance(plan, str):
         check_name(plan)
         if inputs is not None:

@@ -26,6 +26,7 @@ from distir_ext._annotate.dims import (
     short_entry,
 )
 from distir_ext._annotate.frameworks import read_dims, read_sharding
+from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext.mesh import Mesh, as_mesh, has_names, is_mesh
 from distir_ext.notation import Notation, mesh_axes, with_mesh_axes
@@ -238,6 +239,24 @@ def relax_function(mod: tvm.IRModule, func: str) -> relax.Function:
             f"it has {', '.join(names) if names else 'none'}"
         )
     return mod[func]
+
+
+def function_to_annotate(mod: tvm.IRModule, func: str) -> relax.Function:
+    """The Relax function of this name, in a module that shardings can still be stated of.
+
+    Raises:
+        TypeError: ``mod`` is no module.
+        ValueError: There is no such function; or the module is lowered, so that the function is a
+            program of one worker on local shards.
+    """
+    function = relax_function(mod, func)
+    reached = phase(mod)
+    if reached in ("lowered", "runtime"):
+        raise ValueError(
+            f"the module is {reached} already: {func!r} is the program of a worker, on shards; "
+            "annotate the module that dx.lower was given, and lower that"
+        )
+    return function
 
 
 def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:

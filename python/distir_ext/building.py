@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tvm
+from tvm import relax
 
 from distir_ext import _nvidia, transform
 from distir_ext._compile import cpu, gpu
@@ -15,6 +16,7 @@ from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext._compile.not_a_number import tir_pipeline
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.text_function import with_text_function
+from distir_ext._errors.spelling import did_you_mean
 from distir_ext._signature.signature import parse_signature
 from distir_ext._signature.signature_attr import signature_for_executable
 from distir_ext.communication.collectives import collectives, to_data
@@ -27,6 +29,45 @@ if TYPE_CHECKING:
 
 _PARTITIONS_ATTR = "distir.partitions"
 _SIGNATURE_FUNCTION = "distir_signature"
+
+
+def check_target(target: Any) -> None:
+    """Refuses a target that TVM does not know.
+
+    Raises:
+        ValueError: Names the target, and the kind that it may have been meant to be.
+        TypeError: It is no target.
+    """
+    if isinstance(target, tvm.target.Target) or target == "cuda":
+        return
+    if not isinstance(target, str | Mapping):
+        raise TypeError(f"target is a {type(target).__name__}, not a name, a mapping or a Target")
+    try:
+        tvm.target.Target(target if isinstance(target, str) else dict(target))
+    except Exception as error:
+        kind = target if isinstance(target, str) else str(target.get("kind", ""))
+        kinds = [str(each) for each in tvm.target.Target.list_kinds()]
+        near = "" if kind in kinds else did_you_mean(kind, kinds)
+        raise ValueError(f"TVM knows no target {target!r}{near}: {error}") from error
+
+
+class PartitionedExecutable(relax.VMExecutable):
+    """An executable whose functions are the programs of workers, which a session runs."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Raises TypeError: a session loads it first."""
+        raise TypeError(_on_workers(f"function {name!r} of this executable runs", f"[{name!r}]"))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises TypeError: a session loads it first."""
+        raise TypeError(_on_workers("this executable runs", ""))
+
+
+def _on_workers(what: str, call: str) -> str:
+    return (
+        f"{what} on workers: load it first, as in `with dx.Session(mesh) as session: model = "
+        f"session.load(executable)`, and call model{call}(..)"
+    )
 
 
 def build_executable(
@@ -74,5 +115,6 @@ def build_executable(
         workers = with_text_function(in_dataflow(lowered), _SIGNATURE_FUNCTION, signature)
         with memory_plan_context(workers):
             executable = tvm.compile(workers, target=resolved, **options)
+    executable.__class__ = PartitionedExecutable
     executable.distir_signature = signature  # for who cannot run it
     return executable

@@ -13,7 +13,7 @@ from distir_ext._compile.steps import steps_until
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.redistributions.check_reshards import apply_policy, check_policy
-from distir_ext.building import build_executable
+from distir_ext.building import build_executable, check_target
 from distir_ext.dump import dumped
 from distir_ext.lowering import run_pipeline
 from distir_ext.pipelines import PassPipeline, load
@@ -124,21 +124,23 @@ def build(
         options: Passed on to ``tvm.compile``.
 
     Returns:
-        The executable of ``tvm.compile``. ``Session.load`` loads it; it tells its signature
+        The executable of ``tvm.compile``. ``Session.load`` loads it, and then its functions can be
+        called; it tells its signature
         (parameters, placements, which function which device runs) through its function
         ``distir_signature``.
 
     Raises:
         ValueError: the module has no sharding annotations, a pass refuses it, or one that ran
-            behind LowerDistIR has changed what programs take or return; there are redistributions
-            that ``reshards`` does not allow; the CUDA compiler that is installed does not know the
-            target's architecture, or TVM is to make CUDA graphs.
-        TypeError: ``mod`` is no module.
+            behind LowerDistIR has changed what programs take or return; TVM knows no such target;
+            there are redistributions that ``reshards`` does not allow; the CUDA compiler that is
+            installed does not know the target's architecture, or TVM is to make CUDA graphs.
+        TypeError: ``mod`` is no module, or ``target`` no target.
     """
     check_module(mod)
     check_policy(reshards, reshards_above)
-    apply_policy(mod, cluster, reshards, reshards_above)
+    check_target(target)
     chosen = _as_pipeline(pipeline)
+    apply_policy(mod, cluster, reshards, reshards_above)
     return build_executable(
         mod, target, cluster, blas=blas, pipeline=chosen, dump_dir=dump_dir, **options
     )

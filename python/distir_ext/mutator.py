@@ -31,7 +31,7 @@ from tvm import relax
 from tvm.relax.distributed import DeviceMesh, Placement
 
 from distir_ext._annotate.frameworks import read_sharding
-from distir_ext.annotations import Dims, MeshTable, relax_function
+from distir_ext.annotations import Dims, MeshTable, function_to_annotate
 from distir_ext.mesh import Mesh
 
 Place: TypeAlias = tuple[Mesh, Dims | None] | tuple[DeviceMesh, Placement | str] | Any
@@ -172,7 +172,7 @@ class ShardingMutator(relax.PyExprMutator):
         return result
 
     def _rewrite(self, mod: tvm.IRModule, func: str) -> tvm.IRModule:
-        function = relax_function(mod, func)
+        function = function_to_annotate(mod, func)
         self._meshes = MeshTable(mod)
         self._function = func
         self._error = None

@@ -63,7 +63,17 @@ bool IsPadded(const ir::Type& type, const ValueExtents& extents) {
   return false;
 }
 
+bool Differ(const Extents& a, const Extents& b) { return !a.empty() && !b.empty() && a != b; }
+
+bool Differ(const ValueExtents& a, const ValueExtents& b) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (Differ(a[i], b[i])) return true;
+  }
+  return false;
+}
+
 ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents) {
+  if (!ir::HasKnownShape(type.tensor_ty())) return type;
   ffi::Array<ir::Expr> shape(extents.begin(), extents.end());
   return ir::MakeDTensorType(ir::MakeTensorType(shape, type.tensor_ty()), type.device_mesh(),
                              type.placement());

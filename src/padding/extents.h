@@ -75,7 +75,12 @@ std::vector<int> PaddedDims(const ir::DTensorType& type, const Extents& extents)
 /*! \brief Whether a tensor of the type has such dimensions. */
 bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
-/*! \brief The type with these sizes, placed the same. */
+/*! \brief Whether two tensors have other extents; no where the shape of one is not known. */
+bool Differ(const Extents& a, const Extents& b);
+/*! \brief Whether two of the tensors, one of each value, have. */
+bool Differ(const ValueExtents& a, const ValueExtents& b);
+
+/*! \brief The type with these sizes, placed the same; of a type without a known shape, the type. */
 ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents);
 /*! \brief The same of every tensor; the same object where there is nothing to pad. */
 ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);

@@ -322,12 +322,12 @@ bool Grains::IsRecutFor(const ir::Var& var, const ir::Call& call) const {
     const ValueExtents of_arg = Of(arg);
     has.insert(has.end(), of_arg.begin(), of_arg.end());
   }
-  return has != *taken;
+  return Differ(has, *taken);
 }
 
 bool Grains::Concern(const ir::GlobalVar& name, const ir::Function& function) const {
   auto is_padded = [this](const ir::Var& var) { return IsPadded(var.ty(), Of(var)); };
-  bool found = Of(function.body().body()) != OfResult(name) ||
+  bool found = Differ(Of(function.body().body()), OfResult(name)) ||
                std::any_of(function.params().begin(), function.params().end(), is_padded);
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
     const ir::Call call = ir::BoundCall(binding);

@@ -284,12 +284,12 @@ class Padder : public TailWriter {
    * they were. */
   ir::Expr Recut(const ir::Expr& value, const ir::Expr& original, const ValueExtents& want) {
     const ValueExtents have = grains_.Of(original);
-    if (have == want) return value;
+    if (!Differ(have, want)) return value;
     size_t next = 0;
     return MapTensors(value, original.ty(),
                       [&](const ir::Expr& tensor, const ir::DTensorType& type) {
                         const size_t i = next++;
-                        if (have[i] == want[i]) return tensor;
+                        if (!Differ(have[i], want[i])) return tensor;
                         return RecutTensor(tensor, type, want[i]);
                       });
   }
@@ -312,7 +312,7 @@ class Padder : public TailWriter {
     const auto padded = ir::DTensorType::Cast(value.ty());
     const Extents have = ExtentsOf(padded.tensor_ty());
     const Extents before = ExtentsOf(source.tensor_ty());
-    if (have == want) return value;
+    if (!Differ(have, want)) return value;
     mesh::Sharding sharding = meshes_.ShardingOf(source);
     bool moves = false;
     for (size_t d = 0; d < have.size(); ++d) {

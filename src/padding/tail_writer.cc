@@ -132,6 +132,7 @@ ir::Expr TailWriter::Resized(const ir::Expr& value, const Extents& before, const
   ffi::String name = ir::Var::Cast(resized).name();
   auto type = ir::DTensorType::Cast(resized.ty());
   const Extents have = ExtentsOf(type.tensor_ty());
+  if (!Differ(have, extents)) return resized;
   Extents cut = have;
   ffi::Array<ir::Expr> axes, begin, end;
   bool is_symbolic = false;

@@ -72,7 +72,7 @@ class GraphBuilder {
     if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
       SlotList slots = NewSlots(var.ty(), var.name());
       SlotList value = SlotsOf(cast.value());
-      if (value.size() == slots.size()) AddIdentities(value, slots, "match_cast");
+      if (value.size() == slots.size()) AddCast(value, slots);
       graph_.var_slots[var.get()] = std::move(slots);
       return;
     }
@@ -87,6 +87,15 @@ class GraphBuilder {
           << "`: PropagateSharding works on global functions; run relax.transform.LambdaLift first";
     } else {
       graph_.var_slots[var.get()] = SlotsOf(value);
+    }
+  }
+
+  /*! \brief A value that loses its shape is replicated before: later it cannot be redistributed. */
+  void AddCast(const SlotList& from, const SlotList& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const bool loses_shape = ir::HasKnownShape(graph_.slots[from[i]].type) &&
+                               !ir::HasKnownShape(graph_.slots[to[i]].type);
+      if (!loses_shape) AddIdentities({from[i]}, {to[i]}, "match_cast");
     }
   }
 
@@ -358,11 +367,25 @@ class GraphBuilder {
     return tensors.size();
   }
 
+  /*! \brief TVM types a slice that ends before it begins as one of fewer than no elements. */
+  void RequireExtents(const ir::TensorType& type, const ffi::String& name) const {
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
+    for (size_t d = 0; d < shape.size(); ++d) {
+      DISTIR_REQUIRE(!ir::IntImm::Is(shape[d]) || ir::IntImm::Cast(shape[d]).value() >= 0,
+                     ValueError)
+          << "`" << name << "` in `" << graph_.name << "` has the negative extent "
+          << ir::IntImm::Cast(shape[d]).value() << " along dimension " << d
+          << ", as R.strided_slice with assume_inbound=True gives where it ends before it begins; "
+          << "assume_inbound=False gives no elements";
+    }
+  }
+
   SlotList NewSlots(const ir::Type& type, const ffi::String& name) {
     std::vector<ir::TensorType> tensors;
     rules::CollectTensorTypes(type, &tensors);
     SlotList slots;
     for (const ir::TensorType& tensor : tensors) {
+      RequireExtents(tensor, name);
       slots.push_back(static_cast<int>(graph_.slots.size()));
       rules::Sizes sizes = rules::StaticSizes(tensor);
       graph_.slots.push_back({tensor, name, sizes, rules::NumElements(sizes)});

@@ -17,6 +17,7 @@
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "redistribute/partial.h"
 #include "redistribute/planner.h"
 #include "redistribute/steps.h"
@@ -159,9 +160,14 @@ class Legalizer : public ir::FunctionRewriter {
   /*! \brief Emits all steps of the plan but the last, which is returned unbound. */
   ir::Expr Chain(const ir::Var& var, ir::Expr value, int root, mesh::Sharding now,
                  const mesh::Sharding& target, const ir::TensorType& tensor_ty) {
+    value = AsVar(var, value);
+    if (now == target) return value;
+    DISTIR_REQUIRE(tensor_ty.ndim() == 0 || ir::HasKnownShape(tensor_ty), ValueError)
+        << "`" << var.name() << "` has no known shape, and has to be redistributed from "
+        << meshes_.Text(root, now) << " to " << meshes_.Text(root, target)
+        << "; state its shape with R.match_cast, or let it be replicated";
     const std::vector<PlanStep>& steps =
         planner_.Find(meshes_.Root(root), now, target, SizeOf(tensor_ty)).steps;
-    value = AsVar(var, value);
     for (size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) value = Emit(var.name(), value);
       ir::Count(mesh::CollectiveName(steps[i].kind));

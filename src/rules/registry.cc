@@ -8,6 +8,7 @@
 #include "dialect/operators/copies_reduction.h"
 #include "dialect/operators/local_view.h"
 #include "ir/build.h"
+#include "ir/symbolic.h"
 #include "ir/tvm/pass.h"
 #include "rules/operator.h"
 #include "rules/stated/user_rules.h"
@@ -31,6 +32,21 @@ bool HasRule(const ir::Call& call) {
          FindUserRule(call) != nullptr;
 }
 
+namespace {
+
+/*! \brief Whether the dimensions of all tensors of a call are known: those of others cannot be told
+ * from each other, and no shape of a shard follows from them. */
+bool HasKnownShapes(const OpView& view) {
+  for (const auto* tensors : {&view.operands, &view.results}) {
+    for (const ir::TensorType& type : *tensors) {
+      if (type.ndim() != 0 && !ir::HasKnownShape(type)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 FactorRule RuleOf(const OpView& view) {
   const ir::Expr& op = view.call.op();
   if (const RuleText* rule = FindUserRule(view.call)) return ApplyRule(*rule, view);
@@ -43,6 +59,7 @@ FactorRule RuleOf(const OpView& view) {
                  std::string("operator ") + record->name +
                      " keeps its operands and results replicated: " + record->summary.replicated);
     }
+    if (!HasKnownShapes(view)) return ReplicateAll(view);
     FactorRule rule = record->rule(view);
     MarkUneven(*record, view, &rule);
     return rule;

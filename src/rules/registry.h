@@ -13,7 +13,8 @@ namespace rules {
 /*! \brief Whether anything says how a call is sharded: its record, its kernel or a user. */
 bool HasRule(const ir::Call& call);
 /*! \brief The rule of a call: a user's, else the record's; ReplicateAll, with a warning, where
- * there is none or the record says that the operator is replicated. */
+ * there is none or the record says that the operator is replicated, and for operators on tensors of
+ * unknown shape. */
 FactorRule RuleOf(const OpView& view);
 /*! \brief Says what a rule does not shard, once per message, if the view names a function. */
 void WarnOfCall(const OpView& view, const std::string& message);

@@ -8,7 +8,9 @@
 #include "dialect/placement.h"
 #include "ir/rewriter.h"
 #include "split/combined_products.h"
+#include "split/data_extents.h"
 #include "split/epilogues.h"
+#include "split/hoisted_buffers.h"
 #include "split/lifted_operators.h"
 #include "split/sorted_rows.h"
 #include "split/unrolled_sums.h"
@@ -41,7 +43,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 ir::IRModule SplitFused(const ir::IRModule& mod) {
   if (!StatesSharding(mod)) return mod;
-  return SplitEpilogues(JoinTerms(KeepOwnOrder(SeparateProducts(LiftOperators(mod)))));
+  return SplitEpilogues(JoinTerms(
+      KeepOwnOrder(SeparateProducts(LiftOperators(LeaveDataExtentsOpen(HoistBuffers(mod)))))));
 }
 
 }  // namespace split

@@ -17,10 +17,12 @@ namespace split {
 constexpr const char* kPass = "SplitFused";
 
 /*!
- * \brief Kernels that join, split or normalise become operators (split/kernel_pieces.h), products
+ * \brief Buffers that kernels allocate become those of their blocks (split/hoisted_buffers.h),
+ * kernels that join, split or normalise become operators (split/kernel_pieces.h), products
  * that were combined become those that they were made of (split/combined_products.h), rows that are
  * sorted and put back keep their order (split/sorted_rows.h), terms of a sum that were written one
- * by one are computed together (split/unrolled_sums.h), and kernels of a reduction and an epilogue
+ * by one are computed together (split/unrolled_sums.h), extents that depend on data are left open
+ * (split/data_extents.h), and kernels of a reduction and an epilogue
  * become two (split/kernel_parts.h). The same module where nothing states a sharding, or where none
  * of these is found.
  */

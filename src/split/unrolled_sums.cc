@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "dialect/operators/annotation.h"
+#include "dialect/operators/collective.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
+#include "ir/leaves.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
@@ -34,6 +36,22 @@ int OneDim(const ffi::Any& attr, int rank) {
 int64_t OneOf(const ir::Expr& tuple) {
   auto numbers = rules::IntegersOf(tuple);
   return numbers && numbers->size() == 1 ? (*numbers)[0] : -1;
+}
+
+/*! \brief Whether a type is a tensor of a known shape, not placed yet, or a tuple of such. */
+bool IsKnown(const ir::Type& type) {
+  return !ir::AnyLeaf(type, [](const ir::Type& leaf) {
+    auto tensor = ir::TensorType::Cast(leaf);
+    return !tensor.defined() || !ir::HasKnownShape(tensor);
+  });
+}
+
+/*! \brief Whether the parts of a split have static extents along the dimension that is split. */
+bool HasStaticParts(const ir::Call& split) {
+  const int dim = OneDim(ir::attrs::kSplitAxis(split.attrs()), RankOf(split.args()[0]));
+  return dim >= 0 && !ir::AnyLeaf(split.ty(), [dim](const ir::Type& leaf) {
+           return ir::StaticDim(ir::ShapeOf(ir::TensorType::Cast(leaf))[dim]) < 0;
+         });
 }
 
 bool IsSumOfTwo(const ir::Call& call) {
@@ -106,7 +124,7 @@ bool UnrolledSums::IsShardedAlong(const Slice& slice) const {
   if (auto type = ir::DTensorType::Cast(slice.base.ty()); type.defined()) {
     placement = type.placement();
   } else if (const ir::Call call = CallOf(slice.base); dialect::IsAnnotation(call)) {
-    placement = ir::attrs::kDistributionPlacement(call.attrs()).cast<ir::Placement>();
+    placement = dialect::TargetPlacement(call);
   } else {
     return false;
   }
@@ -182,14 +200,15 @@ bool UnrolledSums::MayTogether(const ir::Call& call) const {
   for (const ir::Expr& arg : call.args()) {
     if (IsTensor(arg) && !TypeOf(arg).defined()) return false;
   }
+  if (!IsKnown(call.ty())) return false;
   if (ir::IsOp(call.op(), "relax.matmul"))
     return RankOf(call.args()[0]) > 1 && RankOf(call.args()[1]) > 1;
-  if (ir::IsOp(call.op(), "relax.permute_dims") || ir::IsOp(call.op(), "relax.reshape") ||
-      ir::IsOp(call.op(), "relax.split"))
+  if (ir::IsOp(call.op(), "relax.permute_dims") || ir::IsOp(call.op(), "relax.reshape"))
     return true;
+  if (ir::IsOp(call.op(), "relax.split")) return HasStaticParts(call);
   const rules::Operator* record = rules::FindOperator(call.op());
   return record != nullptr && record->is_elementwise && !record->takes_tuple &&
-         !dialect::IsAnnotation(call) && ir::TensorType::Is(call.ty());
+         !dialect::IsAnnotation(call);
 }
 
 bool UnrolledSums::IsAlike(const ir::Expr& first, const ir::Expr& value, int64_t first_index,

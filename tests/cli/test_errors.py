@@ -20,6 +20,13 @@ MESH = ["--mesh", "dp=2,tp=2"]
         (["report", "model.py", "other.py"], "there is no argument 'other.py'"),
         (["report", "model.py", "--mesh", "dp=2,2"], "argument --mesh: '2' is not NAME=NUMBER"),
         (["report", "model.py", *MESH, "--shard", "x"], "argument --shard: 'x' is not PATTERN="),
+        (
+            ["report", "model.py", "--html", "no/r.html"],
+            "--html: there is no folder 'no' for 'no/r",
+        ),
+        (["sweep", "model.py", "--html", "no/r.html"], "--html: there is no folder 'no' for 'no/r"),
+        (["sweep", "model.py", "--plot", "."], "argument --plot: '.' is a folder, not a file"),
+        (["partition", "model.py", "-o", "no/m.py"], "there is no folder 'no' for 'no/m.py'"),
         (["demo", "--case", "lama"], "there is no 'lama', only forum, megatron, llama, all; did"),
         (["report", "model.py", "--shard", "x=dp,-"], "--shard needs --mesh"),
         (["report", "model.py", "--plan", "plan.json"], "--plan needs --mesh"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,8 +13,6 @@ import pytest
 import tvm
 from tests.phases.programs import annotated
 from tvm import relax
-from tvm.relax.dpl import is_op, wildcard
-from tvm.script.parser import relax as R
 
 import distir_ext as dx
 from distir_ext import pipelines
@@ -47,15 +44,6 @@ def two_layers(num_layers=4):
 def tensor_parallel(size=2):
     plan = {".*up": (None, "tp"), ".*down": ("tp", None)}
     return dx.annotate(two_layers(), dx.Mesh(tp=size), plan)
-
-
-@pytest.fixture
-def registered():
-    """Registers passes for a test."""
-    before = set(pipelines.registered_passes())
-    yield pipelines.register_pass
-    for name in set(pipelines.registered_passes()) - before:
-        pipelines.unregister_pass(name)
 
 
 @pytest.fixture
@@ -214,73 +202,6 @@ def test_a_pass_that_returns_no_module_is_named(registered):
         dx.lower(annotated(), pipeline=pipelines.load())
 
 
-def norm_of_a_sum(rows):
-    builder = relax.BlockBuilder()
-    shapes = {"x": (rows, 32), "up": (32, 64), "down": (64, 32), "gain": (32,)}
-    x, up, down, gain = (
-        relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in shapes.items()
-    )
-    with builder.function("main", [x, up, down, gain], {"num_input": 1}):
-        hidden = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, up))))
-        total = builder.emit(relax.op.matmul(hidden, down))
-        builder.emit_func_output(builder.emit(relax.op.nn.rms_norm(total, gain, axes=[-1])))
-    plan = {"up": (None, "tp"), "down": ("tp", None)}
-    return dx.annotate(builder.get(), dx.Mesh(tp=4), plan)
-
-
-@pytest.mark.parametrize(("rows", "matches"), [(8, 1), (6, 0)])
-def test_a_fusion_of_a_collective(registered, rows, matches):
-    partial, weight = wildcard(), wildcard()
-    total = is_op("relax.ccl.all_reduce")(partial)
-
-    @pipelines.register_fusion(
-        "norm_of_own_rows", is_op("relax.nn.rms_norm")(total, weight), phase="lowered"
-    )
-    def norm_of_own_rows(norm, matched):
-        """A sum over workers and its norm: each worker takes the norm of its rows."""
-        groups = matched[total].attrs["groups"]
-        if int(norm.ty.shape[0]) % len(groups[0]):
-            return pipelines.Skip("its rows do not divide")
-        mine = R.ccl.reduce_scatter(matched[partial], groups=groups, dim=0, reduction="sum")
-        norms = relax.op.nn.rms_norm(mine, matched[weight], axes=[-1])
-        return R.ccl.all_gather(norms, groups=groups, dim=0)
-
-    mod = norm_of_a_sum(rows)
-    pipeline = pipelines.load()
-    assert pipeline["norm_of_own_rows"].registered.summary.startswith("A sum over workers")
-    with dx.pass_reports() as reports:
-        lowered = dx.lower(mod, pipeline=pipeline)
-    (report,) = [each for each in reports if each.name == "norm_of_own_rows"]
-    assert report.matches == matches
-    assert report.skips == 1 - matches
-    assert str(lowered).count("R.ccl.reduce_scatter") == matches
-    if matches:  # what LowerDistIR noted of old variables is not said of new ones
-        (norm,) = re.findall(r"(\w+): .* = R.nn.rms_norm", lowered.script())
-        assert "the module does not say how it is sharded" in str(dx.explain(lowered, norm))
-    found = run(dx.build(lowered, pipeline=pipeline), 4, mod)
-    np.testing.assert_allclose(found, run(dx.build(mod), 4, mod), rtol=1e-5, atol=1e-5)
-
-
-def test_a_fusion_that_returns_nothing_is_an_error(registered):
-    @pipelines.register_fusion("none", is_op("relax.nn.relu")(wildcard()), phase="annotated")
-    def nothing(call, matched):
-        return None
-
-    with pytest.raises(TypeError, match="returns an expression or Skip, not a NoneType"):
-        dx.lower(tensor_parallel(), pipeline=pipelines.load())
-
-
-def test_a_fusion_that_makes_what_it_matches_ends(registered):
-    value = wildcard()
-
-    @pipelines.register_fusion("again", is_op("relax.nn.relu")(value), phase="annotated")
-    def again(call, matched):
-        return relax.op.nn.relu(relax.op.negative(matched[value]))
-
-    with pytest.raises(ValueError, match="'again' makes what its pattern matches again"):
-        dx.lower(tensor_parallel(), pipeline=pipelines.load())
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -364,6 +285,26 @@ def test_numbers_are_read_as_python_has_them(registered, configured):
 def test_wrong_registrations(stated, error, message):
     with pytest.raises(error, match=message):
         pipelines.register_pass(**stated)
+
+
+def test_what_is_registered_is_not_replaced_in_silence(registered):
+    def mine(mod, matches):
+        """First."""
+        return mod
+
+    registered("mine", phase="lowered")(mine)
+    with pytest.raises(ValueError, match=r"a pass 'mine' already.*unregister_pass\('mine'\)"):
+        registered("mine", phase="annotated")(mine)
+    assert pipelines.load()["mine"].registered.phase == "lowered"
+
+
+def test_a_pass_that_fails_is_named(registered):
+    @registered("fails", phase="lowered")
+    def fails(mod, matches):
+        raise KeyError("boom")
+
+    with pytest.raises(RuntimeError, match="the pass 'fails': KeyError: 'boom'"):
+        dx.lower(annotated(), pipeline=pipelines.load())
 
 
 def test_options_have_annotations_and_names_of_their_own(registered):

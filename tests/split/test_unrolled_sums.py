@@ -65,6 +65,53 @@ def test_one_product_for_all(spelling, shared):
     assert [(each.kind, each.count) for each in sent] == [("all_reduce", 1)]
 
 
+def test_slices_of_annotations_with_terms():
+    """Open dimensions, priorities and axes that are kept away made the annotation one of another
+    kind of attributes, of which a null placement was read."""
+    entries = {
+        "open": ("ep", None, ...),
+        "all open": ("ep", ..., ...),
+        "priority": (dx.Dim("ep", priority=1), None, None),
+        "kept away": dx.TensorDims("ep", None, None, replicated=("tp",)),
+    }
+    mesh = dx.Mesh(ep=4, tp=2)
+    for name, entry in entries.items():
+        plan = dict.fromkeys(("up", "down"), entry)
+        mod = dx.transform.SplitFused()(dx.annotate(dense(4, "slice"), mesh, plan))
+        assert operators(mod).count("matmul") == 2, name
+    for shape in ((3, 3), (16, 8), (2, 3, 3), (4, 6, 8, 2)):
+        for inbound in (True, False):
+            x = relax.Var("x", relax.TensorType(shape, "int64"))
+            builder = relax.BlockBuilder()
+            last = len(shape) - 1
+            with builder.function("main", [x]):
+                part = op.strided_slice(x, [last], [0], [1], [1], assume_inbound=inbound)
+                builder.emit_func_output(builder.emit(part))
+            dims = (*["ep"][: shape[0] // 4], *[...] * (len(shape) - (shape[0] >= 4)))
+            mod = dx.annotate(builder.get(), mesh, {"x": dims})
+            propagated = dx.transform.PropagateSharding()(mod)
+            found = dx.dims(propagated, propagated["main"].ret_ty)
+            assert found == (*["ep"][: shape[0] // 4], *[None] * (len(shape) - (shape[0] >= 4)))
+
+
+def test_slices_of_a_shape_that_is_not_known_stay():
+    x, s = (
+        relax.Var("x", relax.TensorType((4, 8), "float32")),
+        relax.Var("s", relax.TensorType((2,), "int64")),
+    )
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, s]):
+        shape = builder.emit(op.tensor_to_shape(s))
+        total = None
+        for i in range(4):
+            term = builder.emit(op.strided_slice(x, [0], [i], [i + 1]))
+            term = builder.emit(op.reshape(term, shape))
+            total = term if total is None else builder.emit(op.add(total, term))
+        builder.emit_func_output(total)
+    mod = dx.transform.SplitFused()(dx.annotate(builder.get(), MESH, {"x": ("ep", None)}))
+    assert operators(mod).count("reshape") == 4
+
+
 @pytest.mark.parametrize(
     ("options", "plan"),
     [

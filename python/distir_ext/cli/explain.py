@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import UsageError
-from distir_ext.cli.shared.output import add_json, print_json, show_tables, write_text
+from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables, write_text
 from distir_ext.cli.shared.parser import Commands
 from distir_ext.cli.shared.sharded import (
     PROGRAMS,
@@ -45,6 +45,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--graph",
+        type=new_file,
         metavar="FILE",
         help="also draw operators, shardings and what moves: FILE.svg, which needs Graphviz, or "
         "FILE.dot, its input",

@@ -7,7 +7,7 @@ import dataclasses
 
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
-from distir_ext.cli.shared.output import add_json, print_json, write_text
+from distir_ext.cli.shared.output import add_json, new_file, print_json, write_text
 from distir_ext.cli.shared.parser import Commands
 from distir_ext.cli.shared.pipelines import CONFIGURATIONS, add_pipeline, pipeline_of
 from distir_ext.cli.shared.sharded import (
@@ -47,7 +47,9 @@ def add(commands: Commands) -> None:
         metavar="PHASE",
         help="where to stop: behind a phase, or behind a pass by its name (default: %(default)s)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there, not to the output")
+    parser.add_argument(
+        "-o", "--output", type=new_file, metavar="FILE", help="write it there, not to the output"
+    )
     parser.add_argument(
         "--dump",
         metavar="DIR",

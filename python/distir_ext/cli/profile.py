@@ -11,7 +11,7 @@ from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, MEASURE, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import UsageError, say
 from distir_ext.cli.shared.notation import parse_count
-from distir_ext.cli.shared.output import add_json, print_json, show_tables
+from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import (
     PROGRAMS,
@@ -74,6 +74,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-o",
         "--perfetto",
+        type=new_file,
         metavar="FILE",
         help="also write a trace for https://ui.perfetto.dev, compressed if it ends with '.gz'",
     )

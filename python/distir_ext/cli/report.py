@@ -11,7 +11,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import FAILED, say
 from distir_ext.cli.shared.notation import parse_bytes
-from distir_ext.cli.shared.output import add_json, print_json, show_tables, write_text
+from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables, write_text
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import (
     PROGRAMS,
@@ -44,6 +44,7 @@ def add(commands: Commands) -> None:
     add_json(parser)
     parser.add_argument(
         "--html",
+        type=new_file,
         metavar="FILE",
         help="also write the report as a page, one file that opens without a network",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.shared.notation import parse_count
-from distir_ext.cli.shared.output import add_json, print_json, show_tables
+from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import (
     PROGRAMS,
@@ -57,6 +57,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-o",
         "--perfetto",
+        type=new_file,
         metavar="FILE",
         help="also write a trace for https://ui.perfetto.dev, compressed if it ends with '.gz'",
     )

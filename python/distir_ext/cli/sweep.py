@@ -17,7 +17,7 @@ from distir_ext.cli.shared.notation import (
     parse_named_file,
     parse_sizes,
 )
-from distir_ext.cli.shared.output import add_json, print_json, show_tables, write_text
+from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables, write_text
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import (
     PROGRAMS,
@@ -118,11 +118,13 @@ def add(commands: Commands) -> None:
     add_json(parser)
     parser.add_argument(
         "--html",
+        type=new_file,
         metavar="FILE",
         help="also write all configurations as a page, one file that opens without a network",
     )
     parser.add_argument(
         "--plot",
+        type=new_file,
         metavar="FILE",
         help="also draw time, memory and bytes sent, as FILE.svg, FILE.png or FILE.pdf; needs "
         "matplotlib",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir_ext.cli.shared.failures import UsageError
 from distir_ext.cli.shared.notation import parse_dims, parse_shape
-from distir_ext.cli.shared.output import add_json, console, print_json
+from distir_ext.cli.shared.output import add_json, console, new_file, print_json
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import PROGRAMS, SHARDINGS, add_sharding, sharded_program
 
@@ -52,7 +52,11 @@ def add(commands: Commands) -> None:
         help="a device whose block is to stand out; may be repeated",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="also write the picture, as SVG: FILE.svg"
+        "-o",
+        "--output",
+        type=new_file,
+        metavar="FILE",
+        help="also write the picture, as SVG: FILE.svg",
     )
     add_sharding(parser)
     add_json(parser)

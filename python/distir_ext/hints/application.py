@@ -21,7 +21,7 @@ from distir_ext._hints.blocks import cut_weights
 from distir_ext._hints.experts import group_experts
 from distir_ext._hints.program import Program
 from distir_ext.annotate import annotate
-from distir_ext.annotations import relax_function
+from distir_ext.annotations import function_to_annotate, relax_function
 from distir_ext.hints.detection import detect, with_inputs
 from distir_ext.hints.geometry import Placed, place_weights
 from distir_ext.hints.report import LOGGER, Node, Report
@@ -96,7 +96,7 @@ def apply(
     dist = dist or hints.dist
     if dist is None:
         raise ValueError("the hints do not say how many devices there are: pass a DistConfig")
-    function = relax_function(mod, func)
+    function = function_to_annotate(mod, func)
     weights = [str(p.name) for p in list(function.params)[int(function.attrs["num_input"]) :]]
     layers = resolve(hints, weights)
     placed, axes = place_weights(function, layers, dist)

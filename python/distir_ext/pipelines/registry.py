@@ -38,6 +38,9 @@ RESERVED = ("phase", "enabled", "target")
 
 _REQUIRED = inspect.Parameter.empty
 
+# Exceptions of registered code that stay what they are.
+_KINDS = (ValueError, TypeError, RuntimeError)
+
 
 @dataclass(frozen=True)
 class Option:
@@ -134,8 +137,8 @@ def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[A
         ``distir passes`` says of it.
 
     Raises:
-        ValueError: There is no such phase; the name is that of a pass of this package, or empty; an
-            option is called as what is stated of every pass.
+        ValueError: There is no such phase; the name is empty, or that of another pass; an option is
+            called as what is stated of every pass.
         TypeError: An option has no annotation.
 
     Example:
@@ -157,6 +160,11 @@ def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[A
         )
     if name in _package:
         raise ValueError(f"{name!r} is a pass of {_package[name].source}; choose another name")
+    if name in _registered:
+        raise ValueError(
+            f"there is a pass {name!r} already, of {_registered[name].source}; choose another "
+            f"name, or forget that one first: unregister_pass({name!r})"
+        )
 
     def register(function: Callable[..., tvm.IRModule]) -> Callable[..., tvm.IRModule]:
         found = _options_of(name, function)
@@ -245,7 +253,8 @@ def _options_of(name: str, function: Callable[..., Any]) -> dict[str, Option]:
 def _options(
     name: str, function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
 ) -> dict[str, Option]:
-    hints = typing.get_type_hints(function)
+    parameters = list(parameters)
+    hints = typing.get_type_hints(function) if parameters else {}
     return {
         each.name: Option(each.name, _annotation(name, each.name, hints), each.default)
         for each in parameters
@@ -258,6 +267,19 @@ def _annotation(name: str, option: str, hints: Mapping[str, Any]) -> Any:
     return hints[option]
 
 
+def failure_of(what: str, error: Exception) -> Exception:
+    """What is raised where code that was registered fails, whatever it fails with.
+
+    Args:
+        what: Names it.
+        error: What it has raised. TVM passes on texts only, of kinds that it knows; the text of a
+            KeyError is the key alone.
+    """
+    kind = type(error) if type(error) in _KINDS else RuntimeError
+    text = str(error) if kind is type(error) else f"{type(error).__name__}: {error}"
+    return kind(f"{what}: {text}")
+
+
 def _as_pass(
     name: str, function: Callable[..., tvm.IRModule], options: Mapping[str, Any]
 ) -> tvm.transform.Pass:
@@ -265,7 +287,12 @@ def _as_pass(
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         matches, begin = Matches(), time.perf_counter()
-        result = function(mod, matches, **options)
+        try:
+            result = function(mod, matches, **options)
+        except Exception as error:
+            if type(error) in _KINDS and name in str(error):
+                raise
+            raise failure_of(f"the pass {name!r}", error) from error
         if not isinstance(result, tvm.IRModule):
             raise TypeError(
                 f"the pass {name!r} returned a {type(result).__name__}, not an IRModule"

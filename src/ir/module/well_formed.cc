@@ -18,8 +18,6 @@ bool IsMissing(const Type& type) {
   return !type.defined() || type->type_index() == Type::GetKind().type_index();
 }
 
-bool IsTensor(const Type& type) { return TensorType::Is(type) || DTensorType::Is(type); }
-
 bool HasDTensor(const Type& type) {
   if (DTensorType::Is(type)) return true;
   if (auto tuple = TupleType::Cast(type); tuple.defined()) {
@@ -105,7 +103,7 @@ class FunctionCheck {
     const Var& var = binding.var();
     place_ = &var;
     if (const MatchCast* cast = MatchCast::As(binding)) {
-      CheckArgument(cast->value());
+      CheckValue(var, cast->value());
     } else {
       CheckValue(var, VarBinding::As(binding)->value());
     }
@@ -129,9 +127,6 @@ class FunctionCheck {
     const Expr& callee = call.op();
     if (const GlobalVar* gv = GlobalVar::As(callee)) {
       CheckFunctionCall(call, *gv);
-    } else if (ExternFunc::Is(callee)) {
-      if (in_dataflow_ && !IsTensor(call.ty()))
-        FailByEffects("`" + ExternFunc::Cast(callee).name() + "`");
     } else if (IsOp(callee, "relax.memory.kill_tensor") ||
                IsOp(callee, "relax.memory.kill_storage") || IsOp(callee, "relax.vm.kill_object")) {
       const std::string op = Op::Cast(callee).name();
@@ -139,7 +134,7 @@ class FunctionCheck {
           << pass_ << ": " << op << " in `" << name_ << "` ends the life of `" << NameOf(call)
           << "`, which passes that add uses do not see; leave relax.transform.KillAfterLastUse to "
           << "dx.build or tvm.compile, which run it last";
-    } else if (!Op::Is(callee)) {
+    } else if (!Op::Is(callee) && !ExternFunc::Is(callee)) {
       CheckArgument(callee);
     }
     for (const Expr& arg : call.args()) CheckArgument(arg);

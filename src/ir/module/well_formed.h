@@ -29,8 +29,7 @@ namespace ir {
  * - with DTensors, functions are in A-normal form: an argument is no call;
  * - a function that is called is in the module, and is given as many arguments as it has
  *   parameters;
- * - a dataflow block calls no kernel, no impure function, and no packed function that gives no
- *   tensor;
+ * - a dataflow block calls no kernel and no impure function of the module;
  * - nothing ends the life of a value (relax.transform.KillAfterLastUse), since passes add uses.
  *
  * \param pass The pass that is about to run, for the message.

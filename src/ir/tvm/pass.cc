@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include "ir/module/normal_form.h"
 #include "ir/module/well_formed.h"
 #include "ir/report.h"
 
@@ -25,7 +26,7 @@ ffi::ObjectRef MakeModulePass(const std::string& name,
       [name, transform](ffi::RValueRef<IRModule> mod, ffi::ObjectRef) -> IRModule {
         IRModule input = *std::move(mod);
         CheckWellFormed(input, name);
-        return RunReported(name, input, transform);
+        return RunReported(name, NormalForm(input), transform);
       });
   ffi::Any info = kPassInfo(kOptLevel, name, ffi::Array<ffi::String>(), false);
   return kMakeModulePass(run, info).cast<ffi::ObjectRef>();

@@ -151,6 +151,11 @@ def _configurations(
             )
     if isinstance(meshes, Mesh):
         raise TypeError("meshes are an iterable of meshes, not one mesh")
+    if not isinstance(meshes, Iterable):
+        raise TypeError(
+            f"meshes are an iterable of meshes, not a {type(meshes).__name__}; "
+            "dx.analysis.factorizations makes those of a number of devices"
+        )
     listed = [as_mesh(mesh, f"mesh {index}") for index, mesh in enumerate(meshes)]
     numbers = list(microbatches)
     for number in numbers:

@@ -52,6 +52,20 @@ def show_tables(tables: Iterable[Table]) -> None:
         print(as_text(tables))
 
 
+def new_file(text: str) -> str:
+    """The type of an option that names a file to be written, which is refused before any work.
+
+    Raises:
+        argparse.ArgumentTypeError: Its folder does not exist, or it is a folder.
+    """
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder, not a file")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r} for {text!r}")
+    return text
+
+
 def write_text(file: str, text: str) -> None:
     """Writes a file of text."""
     Path(file).write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Functions of Relax written anew in Python, where calls become others."""

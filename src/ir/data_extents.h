@@ -1,0 +1,22 @@
+/*!
+ * \file ir/data_extents.h
+ * \brief Extents that TVM states although they depend on data.
+ */
+#ifndef DISTIR_IR_DATA_EXTENTS_H_
+#define DISTIR_IR_DATA_EXTENTS_H_
+
+#include "ir/node.h"
+
+namespace distir {
+namespace ir {
+
+/*! \brief Whether the first result of a call, a tuple, may have fewer rows than its type says: the
+ * boxes that a non-maximum suppression keeps, which TVM types as if all were kept. Also of null. */
+bool HasDataExtent(const Call& call);
+
+/*! \brief A tensor of the same rank and dtype, of unknown shape. */
+TensorType WithoutShape(const TensorType& type);
+
+}  // namespace ir
+}  // namespace distir
+#endif  // DISTIR_IR_DATA_EXTENTS_H_
