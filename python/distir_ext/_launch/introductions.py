@@ -45,6 +45,7 @@ from distir_ext._workers.connection.tokens import (
     new_token,
     read_token,
 )
+from distir_ext._workers.temporary import lasting_folder
 
 DEFAULT_MEETING_PORT = 7273
 
@@ -214,7 +215,7 @@ def _make(stated: str | None, is_here: bool, addresses: list[str]) -> Introducti
         return Introduction(stated, addresses)
     if not is_here:
         return Introduction(new_token(), addresses)
-    file = Path(tempfile.mkdtemp(prefix=_FOLDER)) / _FILE
+    file = lasting_folder(_FOLDER) / _FILE
     make_token(file)
     return Introduction(read_token(file).decode(), addresses, file)
 
