@@ -37,8 +37,8 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
 
     Args:
         x: A Relax expression that is a tensor, or a Tensor of ``relax.frontend.nn``.
-        *more: A mesh and dims; or more values, which have as many dimensions as ``x``, and then, if
-            they are to be annotated, a mesh and dims. The mesh is a :class:`Mesh`, or what it can
+        *more: A mesh and dims; or more values, of the shape of ``x``, and then, if they are to be
+            annotated, a mesh and dims. The mesh is a :class:`Mesh`, or what it can
             be made of; or a ``jax.sharding.NamedSharding``, which has dims too. Dims are as in a
             plan of :func:`annotate`; None, or no dims, for replicated.
         mesh: The mesh, if it is given by name.
@@ -50,7 +50,7 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
 
     Raises:
         ValueError: Dims do not fit the mesh or the tensor, see :func:`annotate`, or name an axis
-            that is manual; or the values of a group have different numbers of dimensions.
+            that is manual; or the values of a group have different shapes.
         TypeError: A value, the mesh or dims have a wrong type; or a value stands alone.
     """
     values = [x]
@@ -63,7 +63,7 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
     if len({is_nn(value) for value in values}) > 1:
         raise TypeError("a sharding group has Relax expressions or Tensors of nn, not both")
     if len(values) > 1:
-        _check_ranks(values)
+        _check_shapes(values)
     if mesh is not None:
         mesh, dims = read_sharding(mesh) or (mesh, dims)
         mesh = automatic(mesh, dims)
@@ -159,8 +159,8 @@ def _group(values: Sequence[Any]) -> Any:
     )
 
 
-def _check_ranks(values: Sequence[Any]) -> None:
-    ranks: dict[str, int] = {}
+def _check_shapes(values: Sequence[Any]) -> None:
+    types: dict[str, relax.TensorType] = {}
     for number, value in enumerate(values):
         expr = value._expr if is_nn(value) else value
         name = f"`{expr.name}`" if isinstance(expr, relax.Var) else f"value {number}"
@@ -168,12 +168,20 @@ def _check_ranks(values: Sequence[Any]) -> None:
             continue
         if not isinstance(expr.ty, relax.TensorType):
             raise TypeError(f"{name} of a sharding group is no tensor but has type {expr.ty}")
-        ranks[name] = expr.ty.ndim
-    if len(set(ranks.values())) > 1:
-        found = ", ".join(f"{name} has {ndim}" for name, ndim in ranks.items())
+        types[name] = expr.ty
+    if len({type_.ndim for type_ in types.values()}) > 1:
+        found = ", ".join(f"{name} has {type_.ndim}" for name, type_ in types.items())
         raise ValueError(
             f"the values of a sharding group have different numbers of dimensions: {found}"
         )
+    shapes = [type_.shape for type_ in types.values()]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return
+    for sizes in zip(*(shape.values for shape in shapes), strict=True):
+        # Sizes that are not known yet may be the same.
+        if len({int(size) for size in sizes if isinstance(size, tvm.tirx.IntImm)}) > 1:
+            found = ", ".join(f"{name} has {type_.shape}" for name, type_ in types.items())
+            raise ValueError(f"the values of a sharding group have different sizes: {found}")
 
 
 def _annotator(mesh: Any, dims: Any) -> Callable[[relax.Expr], relax.Call]:

@@ -18,8 +18,17 @@ from distir_ext._text.printable import printable_line
 
 _NAMES_IN_A_MESSAGE = 20
 STATED_ATTR = "distir.stated"
-"""Of a propagated function: the names of variables whose shardings were annotated."""
+"""Of a propagated function: the names of variables whose shardings were annotated, folded."""
 _SHARDINGS = "distir.shardings"
+
+
+def stated_names(function: relax.Function) -> set[str]:
+    """The names of a propagated function's variables whose shardings were annotated."""
+    attrs = function.attrs
+    if attrs is None or STATED_ATTR not in attrs:
+        return set()
+    unfold = tvm_ffi.get_global_func("distir.ir.UnfoldNames")
+    return {str(name) for name in unfold(attrs[STATED_ATTR])}
 
 
 @dataclass(frozen=True)

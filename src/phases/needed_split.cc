@@ -1,5 +1,7 @@
 #include "phases/needed_split.h"
 
+#include <tvm/ffi/error.h>
+
 #include <set>
 #include <utility>
 #include <vector>
@@ -115,7 +117,12 @@ bool HaveAsManyBindings(const ir::IRModule& mod, const ir::IRModule& split) {
 ir::IRModule SplitWhereNeeded(const ir::IRModule& mod) {
   const ir::IRModule split = split::SplitFused(mod);
   if (split.same_as(mod) || !HaveAsManyBindings(mod, split)) return split;
-  return AreAlike(Propagated(mod), Propagated(split)) ? mod : split;
+  const ir::IRModule of_split = Propagated(split);
+  try {
+    return AreAlike(Propagated(mod), of_split) ? mod : split;
+  } catch (const ffi::Error&) {
+    return split;  // of what is not split, something cannot be sharded
+  }
 }
 
 }  // namespace phases

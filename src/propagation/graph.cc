@@ -3,7 +3,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_set>
 
 #include "dialect/operators/collective.h"
@@ -204,9 +203,13 @@ class GraphBuilder {
           << graph_.slots[values[0]].name << "` has " << shared.sizes.size() << ", `" << info.name
           << "` has " << info.sizes.size();
       for (size_t d = 0; d < info.sizes.size(); ++d) {
-        int64_t& size = shared.sizes[d];
-        // A symbolic size (-1) takes any axis.
-        if (info.sizes[d] >= 0) size = size < 0 ? info.sizes[d] : std::gcd(size, info.sizes[d]);
+        // A symbolic size (-1) may be the same as any.
+        if (info.sizes[d] < 0) continue;
+        DISTIR_REQUIRE(shared.sizes[d] < 0 || shared.sizes[d] == info.sizes[d], ValueError)
+            << "`" << var.name() << "` in `" << graph_.name
+            << "` is a sharding group of tensors of different sizes: dimension " << d << " of `"
+            << info.name << "` has " << info.sizes[d] << ", that of others " << shared.sizes[d];
+        shared.sizes[d] = info.sizes[d];
       }
       shared.elements = std::max(shared.elements, info.elements);
     }

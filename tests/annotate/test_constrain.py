@@ -128,6 +128,11 @@ def test_barriers_in_tvmscript():
     [
         (lambda x, v: dx.constrain(x), TypeError, "takes a value, a mesh and dims; or several"),
         (lambda x, v: dx.constrain(x, v), ValueError, "of dimensions: `x` has 2, `v` has 1"),
+        (
+            lambda x, v: dx.constrain(x, relax.Var("t", relax.TensorType((8, 12), "float32"))),
+            ValueError,
+            r"group have different sizes: `x` has R.shape\(\[8, 3\]\), `t` has R.shape\(\[8, 12",
+        ),
         (lambda x, v: dx.constrain(x, MESH, None, 3), TypeError, "behind|too much"),
         (lambda x, v: dx.constrain(x, MESH, mesh=MESH), TypeError, "is given mesh twice"),
         (lambda x, v: dx.constrain(x, x, dims=("dp",)), TypeError, "dims without a mesh"),

@@ -5,6 +5,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
+from distir_ext.provenance import stated_names
 
 
 def stack(layers):
@@ -37,6 +38,13 @@ def test_layers_are_one_entry():
     placed = notes(dx.lower(stack(40)))["distir.shardings"]
     assert '("0..39", "layers.{}.up")' in placed
     assert '("0..39", "layers.{}.down")' in placed
+
+
+def test_names_are_unfolded_for_who_reads_them():
+    mod = dx.transform.PropagateSharding()(stack(40))
+    names = {f"layers.{i}.{name}" for i in range(40) for name in ("up", "down")}
+    assert stated_names(mod["main"]) == names
+    assert stated_names(stack(2)["main"]) == set()
 
 
 def softmax_stack(layers):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 from distir_ext._workers.connection.tokens import make_token
+from distir_ext._workers.temporary import lasting_folder
 
 # DIRECTORY/distir_ext-xyz/token
 FOLDER, FILE = "distir_ext-", "token"
@@ -25,7 +25,7 @@ def make_token_file() -> Path:
     Raises:
         OSError: it cannot be made.
     """
-    file = Path(tempfile.mkdtemp(prefix=FOLDER)) / FILE
+    file = lasting_folder(FOLDER) / FILE
     _made.add(file)
     try:
         make_token(file)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
 from distir_ext._workers.libraries import load_library
+from distir_ext._workers.temporary import temporary_folder
 
 _LIBRARY = "library"
 _BITCODE = "bitcode"
@@ -53,13 +53,14 @@ def pack(exe: Any, module: Any) -> dict[str, Any]:
 
     Raises:
         TypeError: it is a library that was loaded before, so its file is not known.
+        OSError: there is no folder for temporary files.
     """
     if isinstance(exe, str | os.PathLike):
         return {"kind": _LIBRARY, "files": [Path(exe).read_bytes()]}
     compiled = getattr(exe, "mod", module)  # what jit() makes of some modules is linked already
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         if all(each.kind == "llvm" and not each.imports for each in compiled.imports):
-            code = Path(folder) / "code"
+            code = folder / "code"
             files = []
             for part, form in [(compiled, ""), *((each, "bc") for each in compiled.imports)]:
                 part.write_to_file(str(code), form)
@@ -70,7 +71,7 @@ def pack(exe: Any, module: Any) -> dict[str, Any]:
                 "the module was loaded from a library; workers that are processes load it "
                 "themselves: pass the library's path"
             )
-        library = Path(folder) / "library.so"
+        library = folder / "library.so"
         (exe if hasattr(exe, "export_library") else module).export_library(str(library))
         return {"kind": _LIBRARY, "files": [library.read_bytes()]}
 
@@ -78,10 +79,10 @@ def pack(exe: Any, module: Any) -> dict[str, Any]:
 def unpack(packed: dict[str, Any]) -> Any:
     """The module of what :func:`pack` returned."""
     kind, files = packed["kind"], packed["files"]
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         paths = []
         for index, content in enumerate(files):
-            path = Path(folder) / f"{index}.{'so' if kind == _LIBRARY else 'bc'}"
+            path = folder / f"{index}.{'so' if kind == _LIBRARY else 'bc'}"
             path.write_bytes(content)
             paths.append(str(path))
         if kind == _LIBRARY:

@@ -30,6 +30,7 @@ _SENDS_AS = {
     "scatter_rows": "all_to_all",
 }
 _REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
+_SHOWN = 4  # tensors and operators
 _PLANNED = ("permute", "exchange", "segment_exchange", "transfer", "send", "recv")
 
 
@@ -77,6 +78,32 @@ class Collective:
     """Whether it is in a loop, a function that calls itself: only the run knows how often that
     runs. What is counted is one iteration, while :meth:`Session.statistics` counts them all."""
 
+    def __repr__(self) -> str:
+        fields = {name: value for name, value in vars(self).items() if value not in ((), None, "")}
+        listed = (f"{name}={_shortened(value)}" for name, value in fields.items())
+        return f"Collective({', '.join(listed)})"
+
+
+def _shortened(value: Any) -> str:
+    """The text of a field, of a long list only the first of it."""
+    if not isinstance(value, tuple) or len(value) <= _SHOWN:
+        return repr(value)
+    shown = ", ".join(map(repr, value[:_SHOWN]))
+    return f"({shown}, .. {len(value) - _SHOWN} more)"
+
+
+class _Collectives(list[Collective]):
+    """Collectives of a program; prints as a table, in which equal ones share a row."""
+
+    def __str__(self) -> str:
+        from distir_ext._text.tables import as_text  # rich takes time to import
+        from distir_ext.analysis.tables import collective_table
+
+        return as_text([collective_table(self)]) if self else "no collectives"
+
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def collectives(mod: Any) -> list[Collective]:
     """The collectives of every per-worker entry function of a module or an executable.
@@ -89,7 +116,7 @@ def collectives(mod: Any) -> list[Collective]:
             exchanges are ``transfer``, since they are one to the runtime; such a transfer has axes.
 
     Returns:
-        In the order of first occurrence, entry functions by name.
+        In the order of first occurrence, entry functions by name; a list that prints as a table.
 
     Raises:
         ValueError: the module has not been lowered; the executable is not one of ``dx.build``, or
@@ -109,7 +136,7 @@ def collectives(mod: Any) -> list[Collective]:
         for program in function["programs"]
     )
     found = _FunctionCollectives(mod)
-    return [
+    return _Collectives(
         Collective(
             key.kind,
             key.group_size,
@@ -125,7 +152,7 @@ def collectives(mod: Any) -> list[Collective]:
         )
         for entry in entries
         for key, tally in found.of(entry).items()
-    ]
+    )
 
 
 def to_data(found: Sequence[Collective]) -> list[dict[str, Any]]:
@@ -140,7 +167,7 @@ def _of_executable(exe: Any) -> list[Collective]:
     listed = json.loads(str(text)).get("collectives")
     if listed is None:
         raise ValueError("the executable does not list its collectives; build it again by dx.build")
-    return [_from_data(each) for each in listed]
+    return _Collectives(_from_data(each) for each in listed)
 
 
 def _from_data(data: Mapping[str, Any]) -> Collective:

@@ -1,5 +1,7 @@
 #include "ir/module/numbered.h"
 
+#include <tvm/ffi/reflection/registry.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -96,6 +98,14 @@ std::vector<std::string> UnfoldNames(const ffi::Any& folded) {
     }
   }
   return names;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("distir.ir.UnfoldNames", [](const ffi::Any& folded) {
+    ffi::Array<ffi::String> names;
+    for (const std::string& name : UnfoldNames(folded)) names.push_back(name);
+    return names;
+  });
 }
 
 }  // namespace ir

@@ -110,6 +110,26 @@ def test_results_and_constants_are_annotated():
     )
 
 
+def test_shardings_that_are_written_for_hlo():
+    def quoted(dims):
+        return dims.replace('"', "\\22")
+
+    text = f"""module attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes =
+        "{{mesh = #sdy.mesh<[{quoted('"a"=2, "b"=3')}]>}}"}}}} {{
+      func.func @main(%x: tensor<12x6xf32> {{mhlo.frontend_attributes = {{xla.sdy.sharding =
+            "#sdy.sharding<@mesh, {quoted('[{"a"}, {}]')}>"}}, mhlo.sharding = "{{replicated}}"}}
+            loc("x")) -> tensor<12x6xf32> {{
+        %0 = stablehlo.sine %x : tensor<12x6xf32>
+        %1 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%0) {{has_side_effect = true,
+          mhlo.frontend_attributes = {{xla.sdy.sharding =
+            "#sdy.sharding_per_value<[<@mesh, {quoted('[{}, {"b"}]')}>]>"}}}}
+          : (tensor<12x6xf32>) -> tensor<12x6xf32>
+        return %1 : tensor<12x6xf32>
+      }}
+    }}"""
+    assert propagated(text) == {"x": body('[{"a"}, {}]'), "return": body('[{}, {"b"}]')}
+
+
 def test_what_no_annotation_states_is_one_error():
     two = 'sdy.mesh @p = <["a"=2]>\\n sdy.mesh @q = <["b"=3]>\\n sdy.mesh @empty = <[]>'
     lines = """%1 = stablehlo.sine %0 {sdy.sharding = #sdy.sharding_per_value<[<@empty,

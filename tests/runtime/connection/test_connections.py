@@ -84,6 +84,12 @@ def test_what_is_no_name_of_a_module(name):
 def test_devices_of_hosts():
     assert dx.Hosts(["a", "b"]).ranks(4) == [[0, 1], [2, 3]]
     assert dx.Hosts(["a", "b"], [1, 3]).ranks(4) == [[0], [1, 2, 3]]
+    assert dx.Hosts(["a", "b"], devices_per_host=2).ranks(4) == [[0, 1], [2, 3]]
+    for wrong in (0, True, 1.5, "ab", [1.5, 1]):
+        with pytest.raises(ValueError, match=r"devices_per_host is .* or be one for all"):
+            dx.Hosts(["a", "b"], devices_per_host=wrong)
+    with pytest.raises(ValueError, match=r"the hosts have 6 devices \[3, 3\], the session has 4"):
+        dx.Hosts(["a", "b"], devices_per_host=3).ranks(4)
     with pytest.raises(ValueError, match="3 devices do not divide among 2 hosts"):
         Session(3, workers=dx.Hosts(["a", "b"]))
     with pytest.raises(ValueError, match=r"the hosts have 3 devices \[1, 2\], the session has 4"):

@@ -24,7 +24,8 @@ class Hosts:
         addresses: Where ``distir host`` listens on each of them: ``"10.0.0.2"``,
             ``"10.0.0.2:7272"``, ``"[fd00::2]:7272"`` or a name. Hosts use the same addresses among
             themselves.
-        devices_per_host: How many devices each host has; None: equally many.
+        devices_per_host: How many devices each host has: a number for each of them, or one for all;
+            None: equally many.
         token_file: A file that has the token; None: the environment variable ``DISTIR_EXT_TOKEN``,
             or the file that ``DISTIR_EXT_TOKEN_FILE`` names.
         tls: Whether connections are encrypted; None: those that leave the machine.
@@ -47,7 +48,7 @@ class Hosts:
     """
 
     addresses: Sequence[str]
-    devices_per_host: Sequence[int] | None = None
+    devices_per_host: Sequence[int] | int | None = None
     token_file: str | os.PathLike[str] | None = None
     lost_after: float = 20.0
     tls: bool | None = None
@@ -111,20 +112,31 @@ class Hosts:
             if self.token_file is not None:
                 raise ValueError("hosts are given both a token and a file of one")
             check_token(self.token, "of hosts")
-        counts = self.devices_per_host
-        if counts is not None and (
-            len(counts) != len(self.addresses) or any(count < 1 for count in counts)
-        ):
-            raise ValueError(
-                f"devices_per_host is {list(counts)}; it must have a positive number for each of "
-                f"{len(self.addresses)} hosts"
-            )
+        self._check_counts()
         if self.names is not None and len(self.names) != len(self.addresses):
             raise ValueError(f"{len(self.names)} names for {len(self.addresses)} hosts")
         if not 2 <= self.lost_after < math.inf:
             raise ValueError(f"lost_after is {self.lost_after!r}; it must be 2 seconds or more")
         if self.fanout is not None and (type(self.fanout) is not int or self.fanout < 1):
             raise ValueError(f"fanout is {self.fanout!r}; it must be a positive number of hosts")
+
+    def _check_counts(self) -> None:
+        given = self.devices_per_host
+        if given is None:
+            return
+        counts = self._counts(given)
+        is_right = len(counts) == len(self.addresses)
+        if not is_right or any(type(count) is not int or count < 1 for count in counts):
+            shown = given if isinstance(given, int | str) else list(counts)
+            raise ValueError(
+                f"devices_per_host is {shown!r}; it must have a positive number for each of "
+                f"{len(self.addresses)} hosts, or be one for all"
+            )
+
+    def _counts(self, given: Sequence[int] | int) -> list[int]:
+        if isinstance(given, int) and not isinstance(given, bool):
+            return [given] * len(self.addresses)
+        return list(given) if isinstance(given, Sequence) else []
 
     def ranks(self, num_workers: int) -> list[list[int]]:
         """By host the ranks of its workers.
@@ -140,8 +152,9 @@ class Hosts:
             ValueError: the hosts have not as many devices as there are workers, or these do not
                 divide among the hosts.
         """
-        counts = self.devices_per_host
-        if counts is None:
+        if self.devices_per_host is not None:
+            counts = self._counts(self.devices_per_host)
+        else:
             share, rest = divmod(num_workers, len(self.addresses))
             if rest != 0:
                 raise ValueError(

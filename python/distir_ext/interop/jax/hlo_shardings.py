@@ -32,7 +32,8 @@ HLO_SHARDING = "mhlo.sharding"
 SHARDING = "Sharding"
 TO_SHARD = "SPMDFullToShardShape"
 TO_FULL = "SPMDShardToFullShape"
-TARGETS = (SHARDING, TO_SHARD, TO_FULL)
+OF_RESULT = "xla.sdy.FuncResultSharding"
+TARGETS = (SHARDING, TO_SHARD, TO_FULL, OF_RESULT)
 """Custom calls that only state shardings."""
 
 _OPEN_DIMS = re.compile(r"unspecified_dims=\[(\d+(?:,\d+)*)\]")

@@ -29,6 +29,8 @@ from distir_ext.interop.shardy.mesh_dims import mesh_of
 from distir_ext.mesh import Mesh
 
 _SDY = "sdy.sharding"
+_FRONTEND = "mhlo.frontend_attributes"
+_MESHES = "xla.sdy.meshes"
 
 
 class Shardings:
@@ -49,6 +51,10 @@ class Shardings:
             if op.name == "sdy.mesh":
                 name = ir.StringAttr(op.attributes["sym_name"]).value
                 self._meshes[name] = shardy.parse_mesh(str(op.attributes["mesh"]))
+        listed_meshes = _frontend(module.operation.attributes, _MESHES)
+        if listed_meshes is not None:
+            for each in ir.DictAttr(ir.Attribute.parse(listed_meshes, module.context)):
+                self._meshes[each.name] = shardy.parse_mesh(str(each.attr))
         self._hlo = HloShardings(module, self._meshes.values(), wanted)
         self._parsed: dict[Any, shardy.Sharding] = {}
         self._parts: dict[shardy.LogicalMesh, list[shardy.Sharding]] = {}
@@ -287,8 +293,7 @@ def _within(sharding: shardy.Sharding, region: Region) -> shardy.Sharding:
 def _stated(module: Any) -> Iterator[Any]:
     """All of Shardy's shardings of values that a module states."""
     for op in nested_operations(module.operation):
-        if _SDY in op.attributes and not op.name.startswith("sdy."):
-            yield from per_value(op, _SDY)
+        yield from _by_results(op) or ()
         if op.name == "sdy.sharding_constraint":
             yield op.attributes["sharding"]
         if op.name == "sdy.manual_computation":
@@ -296,8 +301,29 @@ def _stated(module: Any) -> Iterator[Any]:
         for kind in ("arg_attrs", "res_attrs"):
             if op.name == "func.func" and kind in op.attributes:
                 for each in ir.ArrayAttr(op.attributes[kind]):
-                    if _SDY in each:
-                        yield each[_SDY]
+                    found = each[_SDY] if _SDY in each else _frontend(each)
+                    if found is not None:
+                        yield found
+
+
+def _frontend(attributes: Any, name: str = "xla.sdy.sharding") -> str | None:
+    """What an exporter for HLO, which has no such dialect, has put into other attributes."""
+    if _FRONTEND not in attributes:
+        return None
+    found = ir.DictAttr(attributes[_FRONTEND])
+    return str(ir.StringAttr(found[name]).value) if name in found else None
+
+
+def _by_results(op: Operation) -> list[Any] | None:
+    """Shardy's shardings that an operation states of its results; None if it states none."""
+    if op.name.startswith("sdy."):
+        return None
+    if _SDY in op.attributes:
+        return per_value(op, _SDY)
+    words = _frontend(op.attributes)
+    if words is None or op.name == "func.func":
+        return None
+    return list(map(str, shardy.parse_per_value(words)))
 
 
 def results_shardings(op: Operation) -> list[Any] | None:
@@ -308,12 +334,10 @@ def results_shardings(op: Operation) -> list[Any] | None:
     """
     if op.name.startswith("sdy."):
         return None
-    hlo = stated_by(op)
-    if _SDY not in op.attributes:
-        return hlo
-    if hlo is not None:
+    if _SDY in op.attributes and HLO_SHARDING in op.attributes:
         raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
-    return per_value(op, _SDY)
+    found = _by_results(op)
+    return stated_by(op) if found is None else found
 
 
 def sharding_of(value: Value) -> Any | None:
@@ -353,10 +377,11 @@ def argument_sharding(function: Operation, kind: str, index: int) -> Any | None:
     if kind not in function.attributes:
         return None
     attributes = ir.ArrayAttr(function.attributes[kind])[index]
-    if HLO_SHARDING not in attributes:
-        return attributes[_SDY] if _SDY in attributes else None  # noqa: SIM401
-    if _SDY in attributes:
+    if _SDY in attributes and HLO_SHARDING in attributes:
         raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
+    found = attributes[_SDY] if _SDY in attributes else _frontend(attributes)
+    if found is not None or HLO_SHARDING not in attributes:
+        return found
     types = function.attributes["function_type"].value
     type_ = (types.inputs if kind == "arg_attrs" else types.results)[index]
     words = ir.StringAttr(attributes[HLO_SHARDING]).value

@@ -21,7 +21,7 @@ from tvm.relax.distributed import DTensorType
 from distir_ext._annotate.annotated_function import bindings_of
 from distir_ext.interop.onnx.expressions import parts_of
 from distir_ext.interop.onnx.place import sharded_name
-from distir_ext.provenance import STATED_ATTR
+from distir_ext.provenance import stated_names
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class NodeShardings:
 class _Reader:
     def __init__(self, function: relax.Function, graph: Any) -> None:
         self._graph = graph
-        stated = function.attrs.get(STATED_ATTR, ()) if function.attrs is not None else ()
-        self._stated = {str(name) for name in stated}
+        self._stated = stated_names(function)
         self._redistribute = tvm.ir.Op.get("relax.dist.redistribute")
         bindings = list(bindings_of(function.body))
         variables = [*function.params, *(binding.var for binding in bindings)]

@@ -22,6 +22,7 @@ import math
 from distir_ext._manual.regions import Region
 from distir_ext.interop.jax.hlo_shardings import (
     HLO_SHARDING,
+    OF_RESULT,
     SHARDING,
     TO_FULL,
     TO_SHARD,
@@ -46,6 +47,12 @@ def _sharding(writer: Writer, op: Operation) -> Known:
         return known
     with writer.entering(region):  # a constant, which has entered by no call
         return writer.part(known)
+
+
+@translates(OF_RESULT)
+def _of_result(writer: Writer, op: Operation) -> Known:
+    """What a function returns, where Shardy's sharding of it is written for HLO."""
+    return writer.known(op.operands[0])
 
 
 @translates(TO_SHARD)

@@ -1,0 +1,35 @@
+"""Collectives of a program, as they are printed."""
+
+from tvm import relax
+
+import distir_ext as dx
+
+
+def layers(count):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    weights = [relax.Var(f"w{i}", relax.TensorType((8, 8), "float32")) for i in range(2 * count)]
+    with builder.function("main", [x, *weights]):
+        value = x
+        for up, down in zip(weights[::2], weights[1::2], strict=True):
+            value = builder.emit(relax.op.nn.relu(relax.op.matmul(value, up)))
+            value = builder.emit(relax.op.matmul(value, down))
+        builder.emit_func_output(value)
+    plan = {f"w{i}": ((None, "tp"), ("tp", None))[i % 2] for i in range(2 * count)}
+    return dx.annotate(builder.get(), dx.Mesh(dp=1, tp=2), plan)
+
+
+def test_a_list_prints_as_a_table():
+    found = dx.analysis.collectives(dx.lower(layers(200)))
+    assert found == list(found)
+    assert sum(each.count for each in found) == 200
+    for text in (str(found), repr(found)):
+        assert "all_reduce" in text
+        assert max(map(len, text.splitlines())) <= 120
+    assert str(dx.analysis.collective_table(found).title) in str(found)
+    # One of them by itself, or in a list of another kind, says how many tensors it leaves out.
+    assert len(repr(found[0])) < 400
+    assert ".. 196 more)" in str(list(found))
+    built = dx.build(layers(1), target="llvm")
+    assert "all_reduce" in str(dx.analysis.collectives(built))
+    assert str(type(found)()) == "no collectives"
