@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distir_ext._errors.spelling import did_you_mean
-from distir_ext.mesh import Mesh
+from distir_ext._meshes.mesh import Mesh
 
 ROLES = {
     "tp": ("tp",),
