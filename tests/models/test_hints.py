@@ -100,6 +100,68 @@ def test_one_weight_of_queries_keys_and_values():
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "GPT2LMHeadModel",
+        *(
+            pytest.param(name, marks=pytest.mark.large)
+            for name in ("OPTForCausalLM", "MixtralForCausalLM", "Lfm2ForCausalLM")
+        ),
+    ],
+)
+def test_a_configuration_is_read_from_the_modules(name):
+    """Of layers that are alike one is looked at, without weights; the numbers are right."""
+    from distir_ext.hints.verification import check
+    from distir_ext.hints.verification.own_models import own_program
+
+    program = own_program(name, {})
+    stated, detected = hints.from_config(program.config), hints.detect(program.mod)
+    assert by_weight(stated, program.mod) == by_weight(detected, program.mod)
+    assert all(
+        each.size
+        for layer in stated.layers.values()
+        for each in layer.weights.values()
+        if each.tp_mode != "none"
+    )
+    outcome = check.verify(name, program, "tp-only", stated, target=QUICK, devices=4)
+    assert outcome.rel_rmse < 1e-5, outcome.why
+
+
+def test_names_of_a_configuration_have_a_prefix():
+    stated = {"model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 32}
+    layers = hints.from_config(stated, prefix="decoder").layers
+    assert list(layers) == [f"decoder.h.{i}.{part}" for i in range(3) for part in ("attn", "mlp")]
+    assert layers["decoder.h.2.mlp"].weights["c_proj"].size == 128
+
+
+def test_the_command_takes_models_of_users(tmp_path, monkeypatch, capsys):
+    import torch
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(16, 64), torch.nn.Linear(64, 16)
+
+        def forward(self, x):
+            return x + self.down(torch.relu(self.up(x)))
+
+    model = torch.nn.Sequential(Layer(), Layer()).eval()
+    path = str(tmp_path / "model.pt2")
+    torch.export.save(torch.export.export(model, (torch.randn(4, 16),)), path)
+    assert main(["verify-hints", path, "--config", "tp-only", "--devices", "4"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"model.pt2 tp-only: pass, rel_rmse=\S+e-0[78] \(tol=1e-05\)", out)
+    monkeypatch.setenv("DISTIR_VERIFY_TOL", "1e-12")
+    assert main(["verify-hints", path, "--config", "tp-only"]) == 1
+    assert "(tol=1e-12)" in capsys.readouterr().out
+    assert main(["verify-hints", path, "--config", "tp-only", "--tol", "0.1"]) == 0
+    assert "(tol=1e-01)" in capsys.readouterr().out
+    monkeypatch.setenv("DISTIR_VERIFY_TOL", "little")
+    assert main(["verify-hints", path]) == 1
+    assert "DISTIR_VERIFY_TOL: 'little' is no number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("name", "change", "message"),
     [
         (
@@ -150,7 +212,8 @@ def test_a_file_of_a_model_is_read(tmp_path):
     ("stated", "message"),
     [
         ({"model_type": "lama"}, "model_type 'lama', .*did you mean 'llama'"),
-        ({"model_type": "gpt2"}, "no hints are known for the model_type 'gpt2'"),
+        ({"model_type": "clip"}, "no hints are known for the model_type 'clip'"),
+        ({"model_type": "gpt2", "n_embd": 30}, "GPT2LMHeadModel refuses the configuration: .*30"),
         (
             {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5},
             "transformers refuses the configuration of llama: .*not a multiple",

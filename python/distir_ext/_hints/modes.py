@@ -28,12 +28,14 @@ class Mode:
         tp_mode: As hints have it.
         output_sizes: Of the blocks that its columns are cut into; empty if they are not.
         units: How many columns or rows stay together, per block.
+        size: How many columns or rows there are; 0 if it is not sharded.
     """
 
     param: relax.Var
     tp_mode: str
     output_sizes: tuple[int, ...] = ()
     units: tuple[int, ...] = (1,)
+    size: int = 0
 
 
 def modes_of(group: Group, layer_type: str) -> list[Mode]:
@@ -47,14 +49,20 @@ def modes_of(group: Group, layer_type: str) -> list[Mode]:
 def _mode(group: Group, product: Product, tp_mode: str) -> Mode:
     if tp_mode == ROWS:
         unit = unit_of_contracted(group.program, product.data, product.data_dim)
-        return Mode(product.param, ROWS, (), (unit,))
+        return Mode(product.param, ROWS, (), (unit,), _size(product.param, product.in_dim))
     if tp_mode == NONE or _columns(product) == 1:  # nothing to shard
         return Mode(product.param, NONE)
     # Not only within the group: its gate may lead past what the closing product reads.
     found = trace(group.program, product.var, product.result_dim, group.region.values)
     ends = [sum(found.blocks[: index + 1]) for index in range(len(found.blocks))]
     units = tuple(found.unit(end - size, end) for end, size in zip(ends, found.blocks, strict=True))
-    return Mode(product.param, COLUMNS, found.blocks if len(units) > 1 else (), units)
+    blocks = found.blocks if len(units) > 1 else ()
+    return Mode(product.param, COLUMNS, blocks, units, _size(product.param, product.out_dim))
+
+
+def _size(param: relax.Var, dim: int) -> int:
+    sizes = sizes_of(param)
+    return max(sizes[dim], 0) if sizes else 0
 
 
 def _tp_modes(group: Group, layer_type: str) -> dict[Product, str]:

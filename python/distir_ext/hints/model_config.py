@@ -27,6 +27,7 @@ from distir_ext.hints.families import (
     Module,
     Weight,
 )
+from distir_ext.hints.modules import hints_of_modules, model_class
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
 
 MOST_LAYERS = 10_000
@@ -44,8 +45,10 @@ def from_config(
 
     Which layers there are, their heads, groups and experts are read from the configuration. Models
     whose ``base_model_tp_plan`` has all weights of attention and feed-forward layers are known by
-    it, others by their ``model_type``. Hints have the size of each weight's dimension too, so that
-    applying them to weights that the configuration is not of is an error.
+    it, some by their ``model_type``. Of any other causal language model the modules are made
+    without weights, exported, and looked at as :func:`distir_ext.hints.detect` does. Hints have the
+    size of each weight's dimension too, so that applying them to weights that the configuration is
+    not of is an error.
 
     Args:
         config: A configuration of transformers; or a ``config.json``, the directory that it is
@@ -59,8 +62,18 @@ def from_config(
         OSError: The file cannot be read.
         ImportError: A file or mapping is given, and transformers is not installed.
     """
-    stated = _Config(_configuration(config))
+    config = read_configuration(config)
+    stated = _Config(config)
     family = _family(stated)
+    if family is None:
+        made = model_class(config)
+        if made is None:
+            text = stated.get("text_config")
+            more = "; pass its text_config, and the prefix" if text else ""
+            raise _unknown(stated.model_type, more)
+        config = config if isinstance(config, made.config_class) else config.get_text_config()
+        _Config(config).depth()
+        return hints_of_modules(made, config, prefix)
     prefix = family.prefix if prefix is None else prefix
     layers: dict[str, LayerHint] = {}
     places: dict[tuple[str, ...], str] = {}
@@ -77,7 +90,14 @@ def from_config(
     return Hints(layers, places=places)
 
 
-def _configuration(config: Any) -> Any:
+def read_configuration(config: Any) -> Any:
+    """A configuration of transformers: of a file, its directory or a mapping; others as they are.
+
+    Raises:
+        ValueError: It is none.
+        OSError: The file cannot be read.
+        ImportError: transformers is not installed.
+    """
     if isinstance(config, str | os.PathLike):
         path = Path(config)
         path = path / "config.json" if path.is_dir() else path
@@ -133,8 +153,9 @@ def _read(stated: Mapping[str, Any]) -> Any:
 def _unknown(model_type: str, more: str = "") -> ValueError:
     known = sorted({*FAMILIES, *BY_PLAN})
     return ValueError(
-        f"no hints are known for the model_type {model_type[:60]!r}, only for {', '.join(known)} "
-        f"and others whose base_model_tp_plan has all their layers"
+        f"no hints are known for the model_type {model_type[:60]!r}, only for {', '.join(known)}, "
+        f"others whose base_model_tp_plan has all their layers, and causal language models of "
+        f"transformers"
         f"{did_you_mean(model_type, known)}{more}"
     )
 
@@ -242,12 +263,9 @@ def _whole(number: int, divisor: int) -> int:
 _OPERATORS: Mapping[type, Any] = {ast.Add: operator.add, ast.Mult: operator.mul, ast.Div: _whole}
 
 
-def _family(config: _Config) -> Family:
-    found = FAMILIES.get(config.model_type) or _planned(config.get("base_model_tp_plan"))
-    if found is None:
-        text = config.get("text_config")
-        raise _unknown(config.model_type, "; pass its text_config, and the prefix" if text else "")
-    return found
+def _family(config: _Config) -> Family | None:
+    """The family whose modules are known from fields alone; None where there is none."""
+    return FAMILIES.get(config.model_type) or _planned(config.get("base_model_tp_plan"))
 
 
 def _planned(plan: Any) -> Family | None:

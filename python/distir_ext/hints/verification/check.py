@@ -16,7 +16,12 @@ from distir_ext._text.tables import new_table
 from distir_ext.compile import build, lower
 from distir_ext.hints.application import apply
 from distir_ext.hints.detection import detect
-from distir_ext.hints.verification.expected import as_text, communicated, textbook
+from distir_ext.hints.verification.expected import (
+    as_text,
+    communicated,
+    stream_bytes,
+    textbook,
+)
 from distir_ext.hints.verification.models import Program
 from distir_ext.hints.vocabulary import DistConfig, Hints
 from distir_ext.session import Session
@@ -69,6 +74,8 @@ def verify(
     hints: Hints | None = None,
     change: Callable[[tvm.IRModule], tvm.IRModule] = lambda lowered: lowered,
     target: Any = "llvm",
+    tolerance: float = TOLERANCE,
+    devices: int | None = None,
 ) -> Outcome:
     """Shards a model, runs it on CPU workers, and compares.
 
@@ -79,6 +86,8 @@ def verify(
         hints: Its layers; None: as they are detected.
         change: Applied to the lowered module, to see that what is wrong fails.
         target: What the module is compiled for, as :func:`distir_ext.build` takes it.
+        tolerance: What the relative RMSE has to be below.
+        devices: How many there are; None: as many as :data:`CONFIGS` has.
 
     Raises:
         ValueError: There is no such configuration; or a hint contradicts the model.
@@ -88,20 +97,24 @@ def verify(
             f"there is no configuration {config!r}, only {', '.join(CONFIGS)}"
             f"{did_you_mean(config, CONFIGS)}"
         )
-    dist = CONFIGS[config]
+    dist = CONFIGS[config] if devices is None else configuration_of(config, devices)
     hints = detect(program.mod) if hints is None else hints
     unsupported = _unsupported(hints, config)
     if unsupported:
         return Outcome(model, config, SKIP, unsupported)
     hinted = apply(program.mod, dist, hints)
     lowered = change(lower(hinted.mod))
-    found, wanted = communicated(lowered), textbook(hinted.report, dist, program.stream_bytes)
+    stream = program.stream_bytes
+    if stream is None:
+        stream = stream_bytes(program.mod, hinted.report)
+    found, wanted = communicated(lowered), textbook(hinted.report, dist, stream)
     executable = build(lowered, target)
     with Session(hinted.mesh) as session:
         loaded = session.load(executable, params=hinted.params(program.weights))
-        actual = np.asarray(loaded(**program.inputs).numpy())
+        result = loaded(**program.inputs)
+        actual = np.asarray((result[0] if isinstance(result, tuple | list) else result).numpy())
     error = _relative_rmse(actual, program.expected)
-    failures = [] if error < TOLERANCE else [f"rel_rmse {error:.1e} is not below {TOLERANCE:.0e}"]
+    failures = [] if error < tolerance else [f"rel_rmse {error:.1e} is not below {tolerance:.0e}"]
     if found != wanted:
         failures.append("the communication is not the textbook's")
     return Outcome(
@@ -110,11 +123,34 @@ def verify(
         FAIL if failures else PASS,
         "; ".join(failures),
         error,
-        TOLERANCE,
+        tolerance,
         as_text(found),
         as_text(wanted),
         hinted.report.log_line(),
     )
+
+
+def configuration_of(config: str, devices: int) -> DistConfig:
+    """A configuration of a number of devices.
+
+    Raises:
+        ValueError: There can be none of so many.
+    """
+    pairs = 2 if devices % 2 == 0 else devices
+    return {
+        "tp-only": DistConfig(world_size=devices),
+        "ep-only": DistConfig(world_size=devices, moe_ep_size=devices),
+        "tep": DistConfig(world_size=devices, moe_ep_size=pairs),
+        "attn-dp": DistConfig(world_size=devices, moe_ep_size=devices, enable_attention_dp=True),
+    }[config]
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """What was found, in a line that other programs can read: ``rel_rmse=<x> (tol=<y>)``."""
+    head = f"{outcome.model} {outcome.config}: {outcome.status}"
+    if outcome.rel_rmse is None:
+        return f"{head}, {outcome.why}"
+    return f"{head}, rel_rmse={outcome.rel_rmse:.1e} (tol={outcome.tolerance:.0e})"
 
 
 def _unsupported(hints: Hints, config: str) -> str:

@@ -8,11 +8,16 @@ attention-dp, a mixture gathers the tokens of all devices and scatters the sum o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import tvm
 
+from distir_ext._hints.program import Program, sizes_of
+from distir_ext._hints.regions import Stream
+from distir_ext._runtime.host_array import numpy_dtype
+from distir_ext.annotations import relax_function
 from distir_ext.communication.collectives import collectives
 from distir_ext.hints.report import Node, Report
 from distir_ext.hints.vocabulary import DistConfig
@@ -44,6 +49,19 @@ def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
             found["reduce_scatter", sent] += 1
         else:
             found["all_reduce", 2 * sent] += 1
+    return found
+
+
+def stream_bytes(mod: tvm.IRModule, report: Report) -> int:
+    """How large the hidden states are: the results of products by rows; 0 without any."""
+    rows = {node.param for node in report.processed if node.tp_mode == "rowwise"}
+    program = Program(relax_function(mod, "main"))
+    found = 0
+    for product in Stream(program).products.values():
+        sizes = sizes_of(product.var)
+        if str(product.param.name) in rows and sizes and product.view.looked_up is None:
+            width = numpy_dtype(str(product.var.ty.dtype)).itemsize
+            found = max(found, math.prod(sizes) * width)
     return found
 
 

@@ -130,6 +130,13 @@ MODELS: Mapping[str, TinyModel] = {
 """By the name that commands take."""
 
 
+SIZES_OF_ALL: Mapping[str, Any] = {
+    **{name: value for tiny in MODELS.values() for name, value in tiny.sizes.items()},
+    **MODELS["llama"].sizes,
+}
+"""Small sizes by the fields that configurations have."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A model to be verified.
@@ -139,7 +146,8 @@ class Program:
         inputs: Arrays by name.
         weights: Arrays by the names of parameters.
         expected: What PyTorch computes.
-        stream_bytes: Of the hidden states of the whole batch.
+        stream_bytes: Of the hidden states of the whole batch; None: as large as the result of
+            products by rows.
         config: The configuration of transformers; None if it is no model of theirs.
     """
 
@@ -147,12 +155,12 @@ class Program:
     inputs: Mapping[str, npt.NDArray[Any]]
     weights: Mapping[str, npt.NDArray[Any]]
     expected: npt.NDArray[Any]
-    stream_bytes: int
+    stream_bytes: int | None
     config: Any = None
 
 
 @contextmanager
-def _chunks_of(size: int, model: Any) -> Iterator[None]:
+def chunks_of(size: int, model: Any) -> Iterator[None]:
     """Sets the chunks of gated delta nets, which no configuration states.
 
     They are of 64 positions otherwise, and torch.export writes every one of them out.
@@ -183,29 +191,39 @@ def imported(name: str, **changes: Any) -> Program:
         raise ValueError(
             f"there is no model {name!r}, only {', '.join(MODELS)}{did_you_mean(name, MODELS)}"
         )
-    import torch
     import transformers
-
-    from distir_ext.interop.torch import import_model
 
     tiny = MODELS[name]
     config = getattr(transformers, tiny.config_name)(**{**tiny.sizes, **changes})
+    return computed(getattr(transformers, tiny.class_name), config)
+
+
+def computed(model_class: Any, config: Any) -> Program:
+    """A model of transformers as Relax, with random weights, and what it computes.
+
+    Raises:
+        ValueError: torch.export or TVM's frontend cannot take it.
+    """
+    import torch
+
+    from distir_ext.interop.torch import import_model
+
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(SEED)
-        model = getattr(transformers, tiny.class_name)(config).eval()
+        model = model_class(config).eval()
         for param in model.parameters():  # norms start at one and biases at zero, which show little
             param.add_(0.1 * torch.randn(param.shape))
-        ids = torch.randint(1, VOCABULARY, (BATCH, SEQUENCE))
+        vocabulary = int(config.get_text_config().vocab_size)
+        ids = torch.randint(1, min(vocabulary, VOCABULARY), (BATCH, SEQUENCE))
         expected = model(input_ids=ids, use_cache=False).logits.numpy()
-    with _chunks_of(CHUNK, model):
+    with chunks_of(CHUNK, model):
         found = import_model(model, {"input_ids": ids})
     arrays = {key: np.asarray(value.numpy()) for key, value in found.params.items()}
-    tokens = BATCH * SEQUENCE * int(_SIZES["hidden_size"])
     return Program(
         found.mod,
         {"input_ids": ids.numpy()},
         arrays,
         expected,
-        tokens * expected.dtype.itemsize,
+        None,
         config,
     )

@@ -72,6 +72,13 @@ class _Importer(ExportedProgramImporter):
         known = {**computed, **self.convert_map, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
 
+    @staticmethod
+    def _convert_pytorch_tensor_to_tvm(value: torch.Tensor) -> tvm.runtime.Tensor:
+        # Parameters become inputs: their values are copied for an attribute that is dropped.
+        if isinstance(value, torch.nn.Parameter):
+            value = torch.zeros(())
+        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(value)
+
     def _refuse_unknown(self, program: torch.export.ExportedProgram) -> None:
         unknown: dict[str, str] = {}
         for node in program.graph.nodes:
