@@ -15,6 +15,8 @@ DEMONSTRATIONS = {
     "llama": "a four-layer decoder on a 2x4 mesh, its weights sharded by one plan; 8 workers",
 }
 
+EXAMPLE = "distir demo"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -14,6 +14,8 @@ _ALL = "all"
 # What --hints takes but files.
 _DETECT, _CONFIG = "detect", "config"
 
+EXAMPLE = "distir verify-hints llama --config tp-only"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""
@@ -37,6 +39,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="which models (default: all)")
     parser.add_argument(
         "--config",
+        dest="configs",
         action="append",
         default=[],
         metavar="NAME",
@@ -69,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     is_file = options.hints not in (_DETECT, _CONFIG)
     stated = hints.load(existing(options.hints, "hints")) if is_file else hints.Hints()
     names = [name for name in options.models if name != _ALL] or list(MODELS)
-    for known, given, what in ((MODELS, names, "model"), (CONFIGS, options.config, "config")):
+    for known, given, what in ((MODELS, names, "model"), (CONFIGS, options.configs, "config")):
         for name in given:
             if name not in known:
                 raise ValueError(
@@ -82,14 +85,14 @@ def run(options: argparse.Namespace) -> int:
             program = imported(name)
         except ValueError as error:
             outcomes += [
-                Outcome(name, each, FAIL, str(error)) for each in options.config or CONFIGS
+                Outcome(name, each, FAIL, str(error)) for each in options.configs or CONFIGS
             ]
             continue
         if options.hints == _CONFIG:
             found = hints.from_config(program.config)
         else:
             found = hints.detect(program.mod).merged(stated)
-        for config in options.config or CONFIGS:
+        for config in options.configs or CONFIGS:
             try:
                 outcomes.append(verify(name, program, config, found))
             except ValueError as error:
