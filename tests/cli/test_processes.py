@@ -69,7 +69,7 @@ def test_nobody_reads_a_short_output(distir):
     [
         (["report", "no.py"], "file no.py"),
         (["explain", "no.py:MLP", "x"], "file no.py"),
-        (["report", "slow.py", "--plan", "no.json"], "plan no.json"),
+        (["report", "slow.py", "--mesh", "tp=2", "--plan", "no.json"], "plan no.json"),
         (["sweep", "slow.py", "--plan", "a=no.json", "--devices", "2"], "plan no.json"),
         (["simulate", "slow.py", "--cluster", "no.json"], "cluster no.json"),
         (["partition", "slow.py", "--config", "no.yaml"], "configuration no.yaml"),
