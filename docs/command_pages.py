@@ -56,6 +56,8 @@ def described(parser: argparse.ArgumentParser) -> Iterator[nodes.Node]:
     if options.children:
         yield options
     yield from prose(parser, parser.epilog)
+    if parser.example:
+        yield literal_block(parser.example)
 
 
 def prose(parser: argparse.ArgumentParser, text: str | None) -> Iterator[nodes.Node]:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from zlib import crc32
@@ -23,6 +24,17 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 os.environ["DISTIR_EXT_FULL_TRACEBACKS"] = "1"
 
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Has SIGINT do what it does in a terminal, here and in what a test starts.
+
+    Under nohup, and some systems of CI, it is ignored, which processes inherit.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def stack(context: int = 1) -> list[inspect.FrameInfo]:

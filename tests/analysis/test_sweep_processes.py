@@ -45,7 +45,7 @@ SCRIPT = """
 
 
 @pytest.fixture
-def sweeping(tmp_path):
+def sweeping(ctrl_c, tmp_path):
     """A process in a session of its own, of which another one computes a part."""
     file = tmp_path / "script.py"
     file.write_text(textwrap.dedent(SCRIPT))

@@ -121,3 +121,11 @@ def test_other_shells_are_refused(capsys):
         cli.main(["completion", "tcsh"])
     assert ended.value.code == 2
     assert "there is no 'tcsh', only bash, zsh, fish" in capsys.readouterr().err
+
+
+def test_without_shtab_the_file_says_why(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "# distir completion has failed: pip install 'distir-ext[completion]'\n"
+    assert "completion needs shtab" in err

@@ -1,6 +1,7 @@
 """The help lists what the library knows; commands lie in files of their names."""
 
 import argparse
+import shlex
 
 import pytest
 from rich.console import Console
@@ -67,3 +68,14 @@ def test_narrow_terminals_cut_nothing_off(model, capsys):
     narrow = "".join(capsys.readouterr().out.split())
     assert "\N{HORIZONTAL ELLIPSIS}" not in narrow
     assert max(map(len, as_text([table]).splitlines())) > 40
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", parsers())
+def test_every_help_has_an_example_that_is_right(name):
+    help_text = parsers()[name].format_help()
+    example = help_text.rpartition("example:\n  ")[2].strip()
+    words = shlex.split(example.partition(" > ")[0])
+    arguments = words[words.index("distir") + 1 :]
+    assert arguments[0] == name
+    assert cli.command_parser().read(arguments).command == name

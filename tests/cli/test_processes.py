@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,30 @@ def test_nobody_reads_a_short_output(distir):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["report", "no.py"], "file no.py"),
+        (["explain", "no.py:MLP", "x"], "file no.py"),
+        (["report", "slow.py", "--mesh", "tp=2", "--plan", "no.json"], "plan no.json"),
+        (["sweep", "slow.py", "--plan", "a=no.json", "--devices", "2"], "plan no.json"),
+        (["simulate", "slow.py", "--cluster", "no.json"], "cluster no.json"),
+        (["partition", "slow.py", "--config", "no.yaml"], "configuration no.yaml"),
+        (["diff", "slow.py", "no.py"], "file no.py"),
+    ],
+)
+def test_a_missing_file_is_found_before_tvm_is_imported(distir, file, arguments, missing):
+    file("slow.py", "raise AssertionError('the program is read')")
+    command = [distir[0], "-X", "importtime", "-m", "distir_ext", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"there is no {missing}" in done.stderr
+    assert "distir_ext.cli" in done.stderr
+    assert not re.search(r"\| *tvm$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c(distir, file):
     slow = file("slow.py", "import sys, time\nprint('here', flush=True)\ntime.sleep(60)\n")
     process = subprocess.Popen(

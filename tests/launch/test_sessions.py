@@ -235,6 +235,19 @@ def test_a_copy_that_is_lost_is_named(tmp_path):
     assert status == 137
 
 
+@pytest.mark.large
+@pytest.mark.skipif(not MPICH.exists(), reason="the wheel mpich is not installed")
+def test_a_copy_that_is_stopped_ends_when_rank_0_has_failed(tmp_path):
+    """mpiexec waits for all copies; the workers of the stopped one see that the others are gone."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        LOSES_RANK_1.replace("SIGKILL", "SIGSTOP").replace("while", "1 / 0\n    while")
+    )
+    status, _, errors = run(str(MPICH), "-n", "3", sys.executable, str(script))
+    assert "ZeroDivisionError" in errors
+    assert status == 1
+
+
 @pytest.mark.parametrize(
     "environment",
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distir_ext._errors.spelling import counted
-from distir_ext._pictures.figure import drawn, engineering, new_figure
+from distir_ext._pictures.figure import engineering, label_text, new_figure
 from distir_ext._pictures.palette import series, text_on
 from distir_ext._text.tables import amount
 
@@ -30,7 +30,7 @@ def draw(program: ProgramEstimate, title: str) -> Any:
     for each in program.collectives:
         if each.count == 0:
             continue
-        of_axes = found.setdefault(drawn(", ".join(each.axes)) or "between meshes", {})
+        of_axes = found.setdefault(label_text(", ".join(each.axes)) or "between meshes", {})
         count, sent, seconds = of_axes.get(each.kind, (0, 0.0, 0.0))
         of_axes[each.kind] = (
             count + each.count,
@@ -40,9 +40,8 @@ def draw(program: ProgramEstimate, title: str) -> Any:
     kinds = list(dict.fromkeys(kind for of_axes in found.values() for kind in of_axes))
     names = list(found)
     figure = new_figure(10, 2.2 + 0.6 * max(1, len(names)))
-    figure.suptitle(
-        drawn(title) if found else f"{drawn(title)}: nothing is communicated", fontsize="medium"
-    )
+    shown = label_text(title) if found else f"{label_text(title)}: nothing is communicated"
+    figure.suptitle(shown, fontsize="medium")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, index, unit, label in (
         (panels[0], 1, "B", "sent by a device (B)"),

@@ -58,7 +58,7 @@ def new_figure(width: float, height: float) -> Any:
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
-def drawn(text: str) -> str:
+def label_text(text: str) -> str:
     """A name of others, or a title that has one, as it may be drawn.
 
     Matplotlib takes minutes for a word of a million letters.

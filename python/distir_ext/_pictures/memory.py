@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distir_ext._pictures.figure import drawn, engineering, new_figure
+from distir_ext._pictures.figure import engineering, label_text, new_figure
 from distir_ext._pictures.palette import BLUE, BLUISH_GREEN, ORANGE, SKY_BLUE
 from distir_ext._text.tables import amount
 
@@ -53,7 +53,7 @@ def draw(program: ProgramEstimate, capacity: float, title: str) -> Any:
         label=f"activations: at most {amount(memory.activations, 'B')}",
     )
     peak = memory.peak_memory
-    at = f", in computing {drawn(memory.at)}" if memory.at else ""
+    at = f", in computing {label_text(memory.at)}" if memory.at else ""
     axes.axhline(peak, color="black", linestyle="--", linewidth=1.2)
     axes.annotate(
         f"peak: {amount(peak, 'B')}{at}",
@@ -72,14 +72,14 @@ def draw(program: ProgramEstimate, capacity: float, title: str) -> Any:
     axes.set(
         xlim=(0, edges[-1] or 1.0),
         ylim=(0, top),
-        title=drawn(title),
+        title=label_text(title),
         xlabel="time of kernels and collectives, one after the other (s)",
         ylabel="memory of a device (B)",
     )
     engineering(axes.xaxis, "s")
     engineering(axes.yaxis, "B")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.75), fontsize="small", frameon=False)
-    lines = [f"{drawn(name)}: {amount(size, 'B')}" for name, size in memory.alive[:_NAMED]]
+    lines = [f"{label_text(name)}: {amount(size, 'B')}" for name, size in memory.alive[:_NAMED]]
     if len(memory.alive) > _NAMED:
         rest = sum(size for _, size in memory.alive[_NAMED:])
         lines.append(f"{len(memory.alive) - _NAMED} others: {amount(rest, 'B')}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._pictures.figure import drawn, engineering, engineering_format, new_figure
+from distir_ext._pictures.figure import engineering, engineering_format, label_text, new_figure
 from distir_ext._pictures.palette import VERMILION
 
 # Where the label of a point may begin, in points from it: the first of these that is free.
@@ -93,7 +93,7 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
         )
     labels = [
         axes.annotate(
-            drawn(each.label),
+            label_text(each.label),
             (each.seconds, each.memory),
             xytext=_PLACES[0],
             textcoords="offset points",
@@ -105,7 +105,7 @@ def draw(points: Sequence[Point], capacity: float | None = None, title: str = ""
     if capacity is not None:
         axes.axhline(capacity, color="black", linestyle=":", label="memory of a device")
     figure.colorbar(circles, ax=axes, label="sent by a device (B)", format=engineering_format("B"))
-    axes.set(title=drawn(title), xlabel="time (s)", ylabel="memory of a device (B)")
+    axes.set(title=label_text(title), xlabel="time (s)", ylabel="memory of a device (B)")
     axes.margins(0.15)
     engineering(axes.xaxis, "s")
     engineering(axes.yaxis, "B")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distir_ext._errors.spelling import counted
-from distir_ext._pictures.figure import drawn, engineering, new_figure
+from distir_ext._pictures.figure import engineering, label_text, new_figure
 from distir_ext._pictures.palette import BLUE, BLUISH_GREEN, ORANGE
 from distir_ext._text.tables import amount
 
@@ -74,7 +74,7 @@ def draw(kernels: Sequence[KernelCost], device: Device, title: str) -> Any:
         yscale="log",
         xlim=(left, right),
         ylim=(lowest / 8, 4 * max(device.flops.values())),
-        title=drawn(title),
+        title=label_text(title),
         xlabel="operations per byte of memory traffic (FLOP/B)",
         ylabel="operations per second (FLOP/s)",
     )
@@ -157,7 +157,7 @@ def _numbers(
         at.setdefault(near, []).append(number)
         points[near] = point
         share = seconds / total
-        kernel = drawn(kernel)
+        kernel = label_text(kernel)
         name = kernel if len(kernel) <= _MOST_CHARACTERS else f"{kernel[:_MOST_CHARACTERS]}…"
         names.append(f"{number}  {name}: {amount(seconds, 's')}, {share:.0%} of all kernels")
     for near, numbers in at.items():

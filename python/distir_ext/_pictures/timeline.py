@@ -12,7 +12,7 @@ from typing import Any
 
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._pictures.abbreviation import shown
-from distir_ext._pictures.figure import drawn, engineering, new_figure
+from distir_ext._pictures.figure import engineering, label_text, new_figure
 from distir_ext._pictures.palette import series, text_on
 
 STREAMS = ("compute", "communication")
@@ -94,7 +94,9 @@ def draw(events: Iterable[Any], title: str = "") -> Any:
         ["…" if index is None else f"device {devices[index]}" for index in rows],
     )
     axes.set(xlim=(begin, end if end > begin else begin + 1.0), ylim=(max(1, len(rows)), 0))
-    axes.set(xlabel="time (s)", title="\n".join(filter(None, [drawn(title), "; ".join(notes)])))
+    axes.set(
+        xlabel="time (s)", title="\n".join(filter(None, [label_text(title), "; ".join(notes)]))
+    )
     engineering(axes.xaxis, "s")
     axes.tick_params(axis="y", length=0)
     for row in range(1, len(rows)):

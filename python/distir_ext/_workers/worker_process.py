@@ -303,7 +303,8 @@ def main(
         imports: Names of modules that are imported first, after TVM.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
-    tvm_ffi.get_global_func("distir.runtime.exit_with_controller")(channel, parent)
+    exit_with = tvm_ffi.get_global_func("distir.runtime.exit_with_controller")
+    exit_with(channel, parent, tvm_ffi.Shape(tuple(peers.values())))
     os.lseek(keys, 0, os.SEEK_SET)
     with os.fdopen(keys, "rb") as file:
         found = json.load(file)

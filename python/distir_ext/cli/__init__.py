@@ -1,6 +1,7 @@
 """The command ``distir``, also ``python -m distir_ext``.
 
-Each command has a file: ``add`` states its arguments, ``run`` does it and returns the exit status.
+Each command has a file: ``add`` states its arguments, ``run`` does it and returns the exit status,
+``EXAMPLE`` is a line for its help.
 A new command is such a file, and an entry in ``COMMANDS``. What needs TVM is imported in ``run``,
 so that ``distir --help`` answers at once.
 """
@@ -33,6 +34,7 @@ from distir_ext.cli import (
     where,
 )
 from distir_ext.cli.shared.failures import exit_status_of
+from distir_ext.cli.shared.files import check_files
 from distir_ext.cli.shared.parser import Parser
 
 COMMANDS = (
@@ -73,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         if options.needs_package:
+            check_files(options)  # at once: TVM takes a second to import
             _command.load_package()
         status: int = options.run(options)
         return status
@@ -94,4 +97,5 @@ def command_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(commands)
+        list(commands.choices.values())[-1].example = command.EXAMPLE
     return parser

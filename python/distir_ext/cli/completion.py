@@ -13,6 +13,8 @@ SHELLS = ("bash", "zsh", "fish")
 _FILES = ("FILE", "PROGRAM")
 _FOLDERS = ("DIR",)
 
+EXAMPLE = "distir completion bash > ~/.local/share/bash-completion/completions/distir"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""
@@ -35,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError as error:
+        # So that the file which a shell has made for this says why it completes nothing.
+        print("# distir completion has failed: pip install 'distir-ext[completion]'")
         raise ImportError(
             f"completion needs shtab: pip install 'distir-ext[completion]' ({error})"
         ) from error

@@ -14,6 +14,8 @@ DEMONSTRATIONS = {
     "forum": "the two MLP layers again, each on a mesh of its own; 2 workers",
 }
 
+EXAMPLE = "distir demo"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

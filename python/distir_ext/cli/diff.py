@@ -20,6 +20,8 @@ from distir_ext.cli.shared.sharded import (
     sharded_program,
 )
 
+EXAMPLE = "distir diff model.py --mesh dp=2,tp=4 --plan a.json --with-plan b.json"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _GRAPHS = (".svg", ".dot")
 
+EXAMPLE = "distir explain model.py hidden --mesh dp=2,tp=4 --shard 'up=-,tp'"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

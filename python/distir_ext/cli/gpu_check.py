@@ -6,6 +6,8 @@ import argparse
 
 from distir_ext.cli.shared.parser import Commands
 
+EXAMPLE = "distir gpu-check"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -12,6 +12,8 @@ from distir_ext.cli.credentials import add_credentials
 from distir_ext.cli.shared.failures import say
 from distir_ext.cli.shared.parser import Commands
 
+EXAMPLE = "distir host --bind 10.0.0.2"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from distir_ext.cli.shared.parser import Commands, argument_type
 
+EXAMPLE = "distir launch -n 4 script.py"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -20,6 +20,8 @@ from distir_ext.cli.shared.sharded import (
 
 ANNOTATED = "annotated"
 
+EXAMPLE = "distir partition model.py --mesh dp=2,tp=4 --shard 'up=-,tp' --output sharded.py"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -11,6 +11,8 @@ from distir_ext.cli.shared.output import add_json, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands
 from distir_ext.cli.shared.pipelines import CONFIGURATIONS, add_pipeline, pipeline_of
 
+EXAMPLE = "distir passes --yaml"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # More workers than this on one host measure how its system shares cores.
 _MOST_WORKERS = 64
 
+EXAMPLE = "distir profile model.py --mesh dp=2,tp=2 --shard 'up=-,tp'"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -10,6 +10,8 @@ from distir_ext.cli.shared.notation import parse_dims, parse_shape, parse_sizes
 from distir_ext.cli.shared.output import add_json, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands, argument_type
 
+EXAMPLE = "distir redistribute dp,- -,dp --mesh dp=2,tp=4 --shape 1024,1024"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

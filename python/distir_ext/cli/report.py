@@ -26,6 +26,8 @@ from distir_ext.cli.shared.sharded import (
 if TYPE_CHECKING:
     from distir_ext.analysis import Reshards
 
+EXAMPLE = "distir report model.py --mesh dp=2,tp=4 --shard 'up=-,tp' --html report.html"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -10,6 +10,8 @@ from distir_ext.cli.shared.failures import UsageError
 from distir_ext.cli.shared.output import add_json, console, print_json
 from distir_ext.cli.shared.parser import Commands
 
+EXAMPLE = "distir rules relax.matmul"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

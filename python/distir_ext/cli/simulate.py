@@ -22,6 +22,8 @@ from distir_ext.cli.shared.sharded import (
 if TYPE_CHECKING:
     from distir_ext.analysis import Timeline
 
+EXAMPLE = "distir simulate model.py --mesh dp=2,tp=4 --shard 'up=-,tp' --cluster H100"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # The plan that '--shard' alone states.
 _STATED = "stated"
 
+EXAMPLE = "distir sweep model.py --devices 8 --axes dp,tp --plan a.json --plan b.json"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

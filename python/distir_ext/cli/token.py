@@ -8,6 +8,8 @@ from distir_ext._workers.connection.tokens import make_token
 from distir_ext.cli.shared.failures import FAILED, say
 from distir_ext.cli.shared.parser import Commands
 
+EXAMPLE = "distir token ~/.distir_token"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

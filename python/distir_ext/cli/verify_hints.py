@@ -18,6 +18,8 @@ _TOLERANCE_VARIABLE = "DISTIR_VERIFY_TOL"
 # What --hints takes but files.
 _DETECT, _CONFIG = "detect", "config"
 
+EXAMPLE = "distir verify-hints llama --config tp-only"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""
@@ -46,6 +48,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="which models (default: all)")
     parser.add_argument(
         "--config",
+        dest="configs",
         action="append",
         default=[],
         metavar="NAME",
@@ -126,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     sizes = {name: size for each in options.size for name, size in each.items()}
     names = [name for name in options.models if name != _ALL] or list(MODELS)
     tiny = [name for name in names if not is_own(name)]
-    for known, given, what in ((MODELS, tiny, "model"), (CONFIGS, options.config, "config")):
+    for known, given, what in ((MODELS, tiny, "model"), (CONFIGS, options.configs, "config")):
         for name in given:
             if name not in known:
                 raise ValueError(
@@ -139,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
             program = own_program(name, sizes) if is_own(name) else imported(name)
         except ValueError as error:
             outcomes += [
-                Outcome(name, each, FAIL, str(error)) for each in options.config or CONFIGS
+                Outcome(name, each, FAIL, str(error)) for each in options.configs or CONFIGS
             ]
             continue
         if options.hints == _CONFIG and program.config is None:
@@ -148,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
             found = hints.from_config(program.config)
         else:
             found = hints.detect(program.mod).merged(stated)
-        for config in options.config or CONFIGS:
+        for config in options.configs or CONFIGS:
             try:
                 outcomes.append(
                     verify(

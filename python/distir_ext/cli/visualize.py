@@ -14,6 +14,8 @@ from distir_ext.cli.shared.sharded import PROGRAMS, SHARDINGS, add_sharding, sha
 if TYPE_CHECKING:
     from distir_ext.pictures import Sharding, ShardingPicture
 
+EXAMPLE = "distir visualize model.py hidden --mesh dp=2,tp=4 --shard 'x=dp,-'"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -10,6 +10,8 @@ from distir_ext._text.printable import printable
 from distir_ext.cli.shared.output import add_json, print_json
 from distir_ext.cli.shared.parser import Commands
 
+EXAMPLE = "torchrun --no-python --nproc-per-node 4 distir where"
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""

@@ -14,7 +14,18 @@ Parsed = TypeVar("Parsed")
 
 
 class Parser(argparse.ArgumentParser):
-    """``argparse.ArgumentParser`` with other errors."""
+    """``argparse.ArgumentParser`` with other errors, and an example in the help.
+
+    Attributes:
+        example: A line of a shell; empty for none.
+    """
+
+    example = ""
+
+    def format_help(self) -> str:
+        """The help, with the example behind it."""
+        text = super().format_help()
+        return f"{text}\nexample:\n  {self.example}\n" if self.example else text
 
     def read(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """What arguments say; those that it does not take end the process with 2.

@@ -16,7 +16,7 @@ import tvm
 
 from distir_ext._errors.full_tracebacks import are_tracebacks_full
 from distir_ext._errors.spelling import did_you_mean
-from distir_ext.cli.shared.files import existing
+from distir_ext.cli.shared.files import existing, split_program
 from distir_ext.saving import MANIFEST, load
 
 # How errors of TVMScript say where they are.
@@ -42,7 +42,7 @@ def read_program(
         ImportError: What reads such a file is not installed.
         RuntimeError: The file cannot be read, or raised an error.
     """
-    file, name = _split(text)
+    file, name = split_program(text)
     path = existing(file)
     if path.suffix == ".py" and not path.is_dir():
         return _module_of(path, run_file(path), name)
@@ -55,14 +55,6 @@ def read_program(
         raise ValueError(f"{path} has no device configurations; ONNX files have some")
     with contextlib.redirect_stdout(sys.stderr):
         return reader(path, annotated, configuration)
-
-
-def _split(text: str) -> tuple[str, str]:
-    """The file, and what is named in it: ``model.py:MLP``."""
-    file, colon, name = text.rpartition(":")
-    if colon and not Path(text).exists() and (name.isidentifier() or not name):
-        return file, name
-    return text, ""
 
 
 def _known() -> str:

@@ -7,6 +7,7 @@
  * gone. On another host than the controller's, the host's agent has this part.
  */
 #include <poll.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -109,14 +110,41 @@ std::atomic<bool> is_leaving{false};
 constexpr std::chrono::seconds kBusyAfterController{3};
 constexpr std::chrono::seconds kLeavingAfterController{4};
 
+// How long a process outlives all workers of other hosts: their session is over, and who started
+// this process, but cannot say so, may be stopped.
+constexpr std::chrono::seconds kAfterPeers{10};
+
 // Ends this process soon after its controller is gone, whatever it is doing: when the other end of
-// the control channel is closed, or the controller's process has ended.
-void ExitWithController(int control, int64_t controller) {
+// the control channel is closed, or the controller's process has ended; and after the workers of
+// all other hosts, if there are any. Then it has the controller go on, if that is stopped.
+void ExitWithController(int control, int64_t controller, const ffi::Shape& peers) {
   const int process =
       controller > 0 ? static_cast<int>(syscall(SYS_pidfd_open, controller, 0)) : -1;
-  std::thread([control, process] {
-    pollfd watched[2] = {{control, POLLRDHUP, 0}, {process, POLLIN, 0}};
-    while (poll(watched, process < 0 ? 1 : 2, -1) <= 0) {
+  std::vector<pollfd> watched{{control, POLLRDHUP, 0}, {process, POLLIN, 0}};  // -1 is passed over
+  for (int64_t peer : peers) watched.push_back({static_cast<int>(peer), POLLRDHUP, 0});
+  std::thread([watched, process]() mutable {
+    size_t there = watched.size() - 2;
+    std::optional<std::chrono::steady_clock::time_point> end;
+    while (watched[0].revents == 0 && watched[1].revents == 0) {
+      int timeout = -1;
+      if (end.has_value()) {
+        const auto left = *end - std::chrono::steady_clock::now();
+        if (left.count() <= 0) {
+          // Where it is stopped it sees only now that its session is over, and ends by itself.
+          if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGCONT, nullptr, 0);
+          break;
+        }
+        timeout = 1 + static_cast<int>(
+                          std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
+      }
+      if (poll(watched.data(), watched.size(), timeout) <= 0) continue;
+      for (size_t i = 2; i < watched.size(); ++i) {
+        if (watched[i].fd < 0 || watched[i].revents == 0) continue;
+        // This process has closed one that is not valid any more.
+        if ((watched[i].revents & POLLNVAL) == 0) --there;
+        watched[i] = {-1, 0, 0};
+        if (there == 0) end = std::chrono::steady_clock::now() + kAfterPeers;
+      }
     }
     // The main thread ends the process in order, if it is not busy.
     std::this_thread::sleep_for(kBusyAfterController);
