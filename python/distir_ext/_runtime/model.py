@@ -147,16 +147,16 @@ class ModelFunction:
         Raises:
             ValueError: a weight is not a tensor; names it.
         """
-        spec = self._spec
+        spec, on_workers = self._spec, self._calls.held
         found = {}
         for index, param in enumerate(spec.params[spec.num_input :], start=spec.num_input):
             if not isinstance(param.spec, TensorSpec):
                 raise ValueError(f'weight "{param.name}" of "{spec.name}" is not a tensor')
             shape = tuple(
-                dim if isinstance(dim, int) else self._calls.sizes[dim][0]
+                dim if isinstance(dim, int) else on_workers.sizes[dim][0]
                 for dim in param.spec.shape
             )
-            found[param.name] = HeldArray(param.spec, shape, self._calls.held.weights[index])
+            found[param.name] = HeldArray(param.spec, shape, on_workers.weights[index])
         return found
 
     def check_open(self) -> None:

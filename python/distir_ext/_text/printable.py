@@ -26,5 +26,12 @@ def printable_line(text: str) -> str:
     return _CONTROL_OR_LINE.sub(_escaped, text)
 
 
+def shortened(text: str, longest: int) -> str:
+    """A text cut to so many characters; what is missing is counted behind them."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}... ({len(text) - longest} more characters)"
+
+
 def _escaped(found: re.Match[str]) -> str:
     return ascii(found[0])[1:-1]

@@ -44,6 +44,7 @@ from distir_ext._workers.connection.handshake import (
     connect,
     receive_answer,
 )
+from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.hosts.host_agent import HostAgent
 from distir_ext._workers.hosts.openings import RefusedError
 from distir_ext._workers.hosts.versions import versions
@@ -141,9 +142,10 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
 
 @dataclass(frozen=True)
 class _Other:
-    """Another copy: the connection to it, and its host's address."""
+    """Another copy: the connection to it, TLS on that, and its host's address."""
 
     descriptor: int
+    tls: Tls | None
     host: str
 
 
@@ -241,7 +243,7 @@ class Leader:
             stream.limit(math.inf)
             keep_watch(stream.raw, _LOST_AFTER)
             self._lines[rank] = stream
-            self._others[rank] = _Other(stream.fileno(), stream.raw.getpeername()[0])
+            self._others[rank] = _Other(stream.fileno(), stream.tls, stream.raw.getpeername()[0])
             self._changed.notify_all()
 
     def _wait(self, deadline: float, limit: float) -> None:
@@ -319,6 +321,8 @@ class Leader:
         self._forked = True
         self._agent.forget()
         for other in self._others.values():
+            if other.tls is not None:
+                other.tls.forget()
             with contextlib.suppress(OSError):
                 os.close(other.descriptor)
 
