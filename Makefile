@@ -54,7 +54,7 @@ PROGRESS = stdbuf -oL awk -v every="$$([ -t 1 ] && echo 1 || echo 10)" \
       printf "%s  compiling %s%s", every == 1 ? "\r" : "", step, \
         every == 1 && part[2] != part[3] ? "" : "\n" }'
 
-.PHONY: help demo test test-all test-nightly test-models asan tsan fuzz lint tidy format docs wheel clean
+.PHONY: help demo test test-all test-nightly test-models asan tsan fuzz soak lint tidy format docs wheel clean
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
@@ -65,6 +65,7 @@ help:
 	@echo "make asan         run the tests with AddressSanitizer and UBSan in the native library"
 	@echo "make tsan         run the tests with ThreadSanitizer in the native library"
 	@echo "make fuzz         give parsers changed inputs for FUZZ_SECONDS (600)"
+	@echo "make soak         use sessions of all kinds in all ways for SOAK_SECONDS (3600)"
 	@echo "make lint         check formatting, types and the order of includes and imports"
 	@echo "make tidy         check the C++ sources with clang-tidy (minutes)"
 	@echo "make format       format Python and C++"
@@ -124,6 +125,11 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 FUZZ_SECONDS ?= 600
 fuzz: $(PACKAGE) $(TEST_PACKAGES)
 	@$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+
+# Says what was lost, hung or left, and the seed of what it did.
+SOAK_SECONDS ?= 3600
+soak: $(PACKAGE) $(TEST_PACKAGES)
+	@$(BIN)/python -m tests.soak $(SOAK_SECONDS)
 
 format: $(PACKAGE) $(LINT_PACKAGES)
 	$(BIN)/ruff check --fix

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -76,10 +77,11 @@ class Session:
             on behind this line; otherwise ``"threads"``.
         timeout: How long one call (or loading) may take, in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
-            that die, and collectives that can never complete, are found without one.
+            that die, and collectives that can never complete, are found without one. Processes may
+            take as long to start, but no less than 10 seconds; without a limit 300.
         imports: The module, or modules, that each worker process imports first, for the packed
-            functions that they register. Threads see those of this process. Processes that import
-            some import TVM before them, which takes a second; others need not.
+            functions that they register. Threads see those of this process. Processes import TVM
+            only if a module does, which takes each of them two seconds of processor time.
         bitwise: Whether sums of floats over workers of several hosts have the bits that they have
             on one: they are added in the order of the group. With False those of each host are
             added first, where hosts have several workers, and less is sent between hosts. All
@@ -126,8 +128,17 @@ class Session:
         self._timeout = timeout
         self._imports = modules
         self._named_meshes: dict[NamedMesh, None] = {}
+        # Of what changes while other threads use the session; nothing is waited for with it. What
+        # restarts has the other lock, and takes it first.
+        self._lock = threading.RLock()
+        self._restarts = threading.RLock()
+        self._is_restarting = False
+        self._num_closes = 0
+        self._starting: Workers | None = None
         self._calls: weakref.WeakSet[FunctionCalls] = weakref.WeakSet()
+        self._closes_before = 0
         self.workers, self._workers = self._start(workers, device_ids)
+        self._starting = None
 
     def _start(
         self, stated: str | Hosts | Ray, device_ids: Sequence[int]
@@ -136,7 +147,7 @@ class Session:
         kind = _workers_of_launcher(len(device_ids), self.ccl) if stated == "auto" else stated
         if kind == "threads":
             find_backend(self.ccl).prepare()
-            return kind, ThreadWorkers(device_ids, self.ccl, self._timeout)
+            return kind, ThreadWorkers(device_ids, self.ccl, self._timeout, self._announce)
         hosts = kind if isinstance(kind, Hosts | Ray) else None
         return kind, ProcessWorkers(
             device_ids,
@@ -146,7 +157,16 @@ class Session:
             hosts,
             self.bitwise,
             self._device,
+            self._announce,
         )
+
+    def _announce(self, workers: Workers) -> None:
+        """Has :meth:`close` find workers that are starting."""
+        with self._lock:
+            self._starting = workers
+            is_late = self._num_closes != self._closes_before
+        if is_late:
+            workers.close()
 
     @property
     def device_ids(self) -> tuple[int, ...]:
@@ -161,7 +181,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Whether the session has ended, because it was closed or because a worker failed."""
-        return self._workers.closed_because is not None
+        return not self._workers.is_open
 
     @short_tracebacks
     def load(
@@ -202,13 +222,16 @@ class Session:
             RuntimeError: the session is closed, or a function that the executable calls does not
                 exist.
         """
-        self._workers.check_open()
+        workers = self._workers
+        workers.check_open()
         path = params if isinstance(params, str | os.PathLike) else None
         origin = Origin(exe, path, rename, strict)
-        model, calls = load_model(self._workers, origin, params)
-        self._calls.update(calls)
-        # Of meshes with the same devices, the one that was loaded last names groups.
-        self._named_meshes = {**dict.fromkeys(model.named_meshes), **self._named_meshes}
+        model, calls = load_model(workers, origin, params)
+        with self._lock:
+            workers.check_open()  # they may have been restarted without it
+            self._calls.update(calls)
+            # Of meshes with the same devices, the one that was loaded last names groups.
+            self._named_meshes = {**dict.fromkeys(model.named_meshes), **self._named_meshes}
         return model
 
     @short_tracebacks
@@ -294,9 +317,27 @@ class Session:
         if workers is not None:
             _check_kind(workers)
         given = _params_by_origin(params or {})
+        begin = time.monotonic()
+        with self._restarts:
+            if self._is_restarting:
+                raise RuntimeError(
+                    "the session is being restarted by this thread, which a signal handler or a "
+                    "finalizer has interrupted"
+                )
+            self._is_restarting = True
+            try:
+                self._restart(given, self._stated_workers if workers is None else workers)
+            finally:
+                self._is_restarting = False
+                self._starting = None
+        return time.monotonic() - begin
+
+    def _restart(self, given: Mapping[Origin, Params], stated: str | Hosts | Ray) -> None:
         functions: dict[Origin, list[FunctionCalls]] = {}
-        for calls in self._calls:
-            functions.setdefault(calls.origin, []).append(calls)
+        with self._lock:
+            self._closes_before = self._num_closes
+            for calls in self._calls:
+                functions.setdefault(calls.origin, []).append(calls)
         if any(origin not in functions for origin in given):
             raise ValueError("params= has a model that this session has not loaded")
         for origin, all_calls in functions.items():
@@ -310,27 +351,37 @@ class Session:
                     f"the weights of the model with {names} were given as arrays, which a session "
                     "does not keep: give them again, restart({model: weights})"
                 )
-        begin = time.monotonic()
         self._workers.close("it was restarted")
-        stated = self._stated_workers if workers is None else workers
         kind, started = self._start(stated, self._workers.device_ids)
         try:
             loaded = {
                 origin: load_again(started, origin, given.get(origin, origin.path))
                 for origin in functions
             }
-            for origin, all_calls in functions.items():
-                for calls in all_calls:
-                    calls.adopt(loaded[origin][calls.spec.name])
+            with self._lock:
+                if self._num_closes != self._closes_before:
+                    raise RuntimeError("the session is closed")
+                for origin, all_calls in functions.items():
+                    for calls in all_calls:
+                        calls.adopt(loaded[origin][calls.spec.name])
+                self._stated_workers, self.workers, self._workers = stated, kind, started
         except BaseException:
             started.close("it could not be restarted")
             raise
-        self._stated_workers, self.workers, self._workers = stated, kind, started
-        return time.monotonic() - begin
 
     def close(self) -> None:
-        """Ends the workers and waits for their end. Closing twice is harmless."""
-        self._workers.close()
+        """Ends the workers and waits for their end. Closing twice is harmless.
+
+        Calls and loads of other threads, and a restart, fail with a RuntimeError: the session is
+        closed. Of a signal handler or a finalizer that has interrupted a call of the same thread,
+        nothing is waited for: the workers end with that call.
+        """
+        with self._lock:
+            self._num_closes += 1
+            starting, workers = self._starting, self._workers
+        if starting is not None and starting is not workers:
+            starting.close()
+        workers.close()
 
     def __enter__(self) -> Session:
         return self

@@ -16,12 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from distir_ext._launch.launchers import LEADER, LISTENER, RANK, SIZE
 from distir_ext._workers.connection.connections import format_address, listen
 from distir_ext._workers.connection.tokens import FILE_VARIABLE, TOKEN_VARIABLE, new_token
+from distir_ext._workers.standard_streams import open_closed_ones
 
 # How long copies may take to end when they are asked to, and what they have printed may take to
 # arrive when all have ended, in seconds.
@@ -51,6 +53,7 @@ def run_copies(command: Sequence[str], count: int) -> int:
         The exit status of the first that failed, or 0; 128 and the signal, if one ended it, or
         ended this.
     """
+    open_closed_ones()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen("127.0.0.1:0"))
         token = new_token()
@@ -220,6 +223,7 @@ def _watch(
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         selector.register(descriptor, selectors.EVENT_READ)
+        nowhere = stack.enter_context(Path(os.devnull).open("wb"))
         for rank, copy in enumerate(copies):
             ended = os.pidfd_open(copy.pid)
             stack.callback(os.close, ended)
@@ -227,7 +231,8 @@ def _watch(
             for source, target in ((copy.stdout, sys.stdout), (copy.stderr, sys.stderr)):
                 assert source is not None
                 stack.enter_context(source)
-                lines = _Lines(rank, source, target.buffer)
+                # Python has no stream where the descriptor was closed at its start.
+                lines = _Lines(rank, source, nowhere if target is None else target.buffer)
                 selector.register(source, selectors.EVENT_READ, lines)
         while running.copies:
             ready = selector.select(running.left())

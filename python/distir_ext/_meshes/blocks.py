@@ -11,9 +11,10 @@ Example: rows on the second axis of a mesh (2, 2) of devices 4 to 7::
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import tvm_ffi
 
@@ -30,6 +31,31 @@ class Blocks(NamedTuple):
     of_device: Mapping[int, tuple[int, ...]]
 
 
+class DeviceRuns(Sequence[int]):
+    """Devices as runs of ascending neighbours, which take no more memory the longer they are.
+
+    Args:
+        runs: Of each the first device and how many there are.
+    """
+
+    def __init__(self, runs: Sequence[tuple[int, int]]) -> None:
+        self.runs = list(runs)
+        self._ranges = [range(first, first + count) for first, count in runs]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ranges))
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.chain.from_iterable(self._ranges)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        return tuple(self)[index]
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """How arrays of some number of dimensions lie on a mesh; tensors that lie alike may share it.
@@ -42,7 +68,7 @@ class Layout:
     """
 
     mesh_shape: tuple[int, ...]
-    device_ids: tuple[int, ...]
+    device_ids: Sequence[int]
     placement: tuple[int, ...]
     ndim: int
 
@@ -54,6 +80,8 @@ class Layout:
     @functools.cached_property
     def runs(self) -> list[tuple[int, int]]:
         """The devices as the first of ascending neighbours and how many they are; mostly few."""
+        if isinstance(self.device_ids, DeviceRuns):
+            return self.device_ids.runs
         found: list[tuple[int, int]] = []
         for device in self.device_ids:
             if found and sum(found[-1]) == device:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._meshes.blocks import Layout
+from distir_ext._meshes.blocks import DeviceRuns, Layout
 from distir_ext._params.json_file import require
 from distir_ext._params.stored_array import Stored, StoredBox, from_plain, to_plain
 from distir_ext._runtime.host_array import check_counts, check_shape
@@ -59,9 +59,9 @@ class StoredPart:
         """
         try:
             array = from_plain(plain["array"])
-            runs = [check_counts(each) for each in plain["devices"]]
+            runs = [(first, count) for first, count in map(check_counts, plain["devices"])]
             require(sum(count for _, count in runs) < _MOST_DEVICES, "a mesh has too many devices")
-            devices = tuple(first + i for first, count in runs for i in range(count))
+            devices = DeviceRuns(runs)  # which stay runs where nobody asks for the box of a device
             placement = tuple(plain["placement"])
             extent = check_shape(plain["extent"])
             require(all(type(dim) is int for dim in placement), "a placement is not of integers")

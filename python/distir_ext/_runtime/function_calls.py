@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -43,10 +43,12 @@ class PreparedCall:
     """The checked arguments of a call.
 
     Attributes:
+        held: What it runs.
         cutter: Keeps their memory, and knows their sizes.
         inputs: What devices get of them.
     """
 
+    held: Held
     cutter: ArgumentCutter
     inputs: Sequence[Any]
 
@@ -68,21 +70,6 @@ class _Part:
     inputs: tuple[int, ...]
     earlier: int | None
     keeps: bool
-
-
-@dataclass(frozen=True)
-class Held:
-    """What lies with the workers.
-
-    Attributes:
-        machine: The virtual machine.
-        weights: Shards, by parameter index and device.
-        parts: By virtual stage what is run; filled when it is first asked for.
-    """
-
-    machine: Any
-    weights: Weights
-    parts: list[list[_Part]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +110,94 @@ class LoadedFunction:
     sizes: Sizes
 
 
+class Held:
+    """A function as workers have loaded it, until they end.
+
+    A call takes one of these, and goes on with it whatever becomes of the session meanwhile: after
+    a restart the workers of before are closed.
+
+    Attributes:
+        workers: Who have loaded it.
+        sizes: Values of symbolic dimensions that weights have settled.
+    """
+
+    def __init__(self, function: LoadedFunction) -> None:
+        self.workers = function.workers
+        self.sizes = function.sizes
+        self._spec = function.spec
+        self._on_workers: tuple[Any, Weights] | None = function.machine, function.weights
+        self._bound: list[list[_Part]] | None = None
+        self.workers.add_holder(self)
+
+    @property
+    def weights(self) -> Weights:
+        """Shards of weights, by parameter index and device.
+
+        Raises:
+            RuntimeError: the workers are gone.
+        """
+        return self._there()[1]
+
+    @property
+    def parts(self) -> list[list[_Part]]:
+        """By virtual stage what workers run, which they are told before the first call.
+
+        Raises:
+            RuntimeError: the workers are gone.
+        """
+        bound = self._bound
+        if bound is None:
+            with self.workers.turn():  # threads that call at the same time bind once
+                bound = self._bound
+                if bound is None:
+                    bound = self._bound = self._bind()
+        return bound
+
+    def _there(self) -> tuple[Any, Weights]:
+        there = self._on_workers
+        if there is None:
+            self.workers.check_open()
+            raise AssertionError("open workers hold what they were given")
+        return there
+
+    def _bind(self) -> list[list[_Part]]:
+        spec = self._spec
+        stages: dict[tuple[int, ...], list[int]] = {}
+        for device, programs in spec.programs_of.items():
+            key = tuple(each.virtual_stage for each in programs)
+            stages.setdefault(key, []).append(device)
+        bound: list[list[_Part]] = [[] for _ in range(spec.virtual_stages)]
+        for program in spec.programs:
+            for key, alike in stages.items():
+                devices = frozenset(program.device_ids) & frozenset(alike)
+                if devices:
+                    bound[program.virtual_stage].append(self._part(program, devices, key))
+        return bound
+
+    def _part(self, program: Program, devices: frozenset[int], stages: tuple[int, ...]) -> _Part:
+        machine, weights = self._there()
+        num_input = self._spec.num_input
+        inputs = tuple(dict.fromkeys(index for index in program.params if index < num_input))
+        takes = [
+            inputs.index(index) if index < num_input else weights[index] for index in program.params
+        ]
+        if program.sizes:
+            takes.append(len(inputs))
+        bound = self.workers.bind(machine, program.name, sorted(devices), takes)
+        earlier = [each for each in stages if each < program.virtual_stage]
+        keeps = program.virtual_stage < max(stages)
+        return _Part(program, bound, inputs, max(earlier, default=None), keeps)
+
+    def let_go(self) -> None:
+        """Forgets what lies with the workers, which are gone."""
+        self._on_workers = self._bound = None
+
+
 class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
 
     Attributes:
-        workers: Who has loaded it.
-        sizes: Values of symbolic dimensions that weights have settled.
+        held: What workers have loaded now; another object after a session was restarted.
         origin: What it was loaded from.
         spec: What the signature says of it.
 
@@ -148,62 +217,13 @@ class FunctionCalls:
 
     def adopt(self, function: LoadedFunction) -> None:
         """Goes on with what workers have loaded: at first, and after a session was restarted."""
-        self.workers = function.workers
-        self.sizes = function.sizes
         self.origin = function.origin
-        self._held: Held | None = Held(function.machine, function.weights)
-        self.workers.add_holder(self)
+        self.held = Held(function)
 
     @property
-    def held(self) -> Held:
-        """What lies with the workers.
-
-        Raises:
-            RuntimeError: they are gone.
-        """
-        held = self._held
-        if held is None:
-            self.workers.check_open()
-            raise AssertionError("open workers hold what they were given")
-        return held
-
-    @property
-    def _parts(self) -> list[list[_Part]]:
-        """By virtual stage what workers run, which they are told before the first call."""
-        held, spec = self.held, self.spec
-        if not held.parts:
-            stages: dict[tuple[int, ...], list[int]] = {}
-            for device, programs in spec.programs_of.items():
-                key = tuple(each.virtual_stage for each in programs)
-                stages.setdefault(key, []).append(device)
-            bound: list[list[_Part]] = [[] for _ in range(spec.virtual_stages)]
-            for program in spec.programs:
-                for key, alike in stages.items():
-                    devices = frozenset(program.device_ids) & frozenset(alike)
-                    if devices:
-                        bound[program.virtual_stage].append(self._bind(held, program, devices, key))
-            held.parts[:] = bound
-        return held.parts
-
-    def _bind(
-        self, held: Held, program: Program, devices: frozenset[int], stages: tuple[int, ...]
-    ) -> _Part:
-        num_input = self.spec.num_input
-        inputs = tuple(dict.fromkeys(index for index in program.params if index < num_input))
-        takes = [
-            inputs.index(index) if index < num_input else held.weights[index]
-            for index in program.params
-        ]
-        if program.sizes:
-            takes.append(len(inputs))
-        bound = self.workers.bind(held.machine, program.name, sorted(devices), takes)
-        earlier = [each for each in stages if each < program.virtual_stage]
-        keeps = program.virtual_stage < max(stages)
-        return _Part(program, bound, inputs, max(earlier, default=None), keeps)
-
-    def let_go(self) -> None:
-        """Forgets what lies with the workers, which are gone."""
-        self._held = None
+    def workers(self) -> Workers:
+        """Who have loaded it now."""
+        return self.held.workers
 
     def in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The inputs of a call, given in order and by name.
@@ -236,25 +256,30 @@ class FunctionCalls:
             )
         return [values[name] for name in names]
 
-    def prepare(self, inputs: Sequence[Any]) -> PreparedCall:
-        """Checks the inputs of a call, all of them in order.
+    def prepare(self, inputs: Sequence[Any], held: Held | None = None) -> PreparedCall:
+        """Checks the inputs of a call.
+
+        Args:
+            inputs: All of them in order.
+            held: What it is to run; None: what workers have loaded now.
 
         Raises:
             As ``ModelFunction.__call__``, of its arguments.
         """
         spec = self.spec
-        cutter = ArgumentCutter(self.workers, self.sizes, spec.dividing)
+        held = held or self.held
+        cutter = ArgumentCutter(held.workers, held.sizes, spec.dividing)
         cuts = [
             cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
             for value, param in zip(inputs, spec.inputs, strict=True)
         ]
-        with Passage(self.workers) as passage:
+        with Passage(held.workers) as passage:
             cuts = passage.bring(cuts)
             cutter.read_stored(cuts)
-        for part in (each for stage in self._parts for each in stage):
+        for part in (each for stage in held.parts for each in stage):
             for index in part.inputs:
                 check_devices(part.bound.devices, cuts[index])
-        return PreparedCall(cutter, cuts)
+        return PreparedCall(held, cutter, cuts)
 
     def run(
         self,
@@ -267,13 +292,14 @@ class FunctionCalls:
         """Runs calls.
 
         Args:
-            calls: What was prepared.
+            calls: What was prepared, all of them for the same workers.
             order: Every virtual stage of every call once; those of a call in order.
             in_flight: Per rank how many calls it may have begun that the finishers have not ended;
                 None for any number.
             finishers: Ranks.
             timed: Whether times are asked for.
         """
+        held = calls[0].held
         step_of: dict[VirtualStageOfCall, int] = {each: step for step, each in enumerate(order)}
         first_of: dict[int, int] = {}
         for step, (_, call) in enumerate(order):
@@ -288,7 +314,7 @@ class FunctionCalls:
                         None if part.earlier is None else step_of[part.earlier, call],
                         part.keeps,
                     )
-                    for part in self._parts[index]
+                    for part in held.parts[index]
                 ],
                 first_of[call],
                 {
@@ -299,7 +325,7 @@ class FunctionCalls:
             )
             for index, call in order
         ]
-        outcomes = self.workers.run_programs(self.spec.name, steps, finishers, timed)
+        outcomes = held.workers.run_programs(self.spec.name, steps, finishers, timed)
         return dict(zip(order, outcomes, strict=True))
 
     def _inputs(self, part: _Part, call: PreparedCall) -> list[Any]:
@@ -316,7 +342,7 @@ class FunctionCalls:
         """The leaves of the global result of a call, the one of this index among those run."""
         spec = self.spec
         shards: list[Mapping[int, Any]] = [{} for _ in spec.result_leaves]
-        for stage, parts in enumerate(self._parts):
+        for stage, parts in enumerate(call.held.parts):
             for part, values in zip(parts, outcomes[stage, index].leaves, strict=True):
                 if part.keeps:
                     continue
@@ -329,7 +355,9 @@ class FunctionCalls:
                 for leaf, value in zip(last.results, values, strict=True):
                     shards[leaf] = {**shards[leaf], **value} if shards[leaf] else value
         return [
-            join(self.workers, leaf, held, f'result {at} of "{spec.name}"', call.cutter.binding)
+            join(
+                call.held.workers, leaf, held, f'result {at} of "{spec.name}"', call.cutter.binding
+            )
             for at, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
         ]
 

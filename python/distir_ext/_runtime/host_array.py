@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 import tvm_ffi
 
+from distir_ext._text.printable import printable
+
 # NumPy's limit.
 MOST_DIMS = 64
 
@@ -61,7 +63,7 @@ class HostArray:
             tvm_ffi.Shape(tuple(begin)),
             tvm_ffi.Shape(tuple(extent)),
             self.dtype,
-            file,
+            printable(file),  # of a name that is not UTF-8, too
             self.process,
         )
 

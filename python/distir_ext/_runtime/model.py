@@ -147,14 +147,14 @@ class ModelFunction:
         Raises:
             ValueError: a weight is not a tensor; names it.
         """
-        spec = self._spec
-        sizes = {name: size for name, (size, _) in self._calls.sizes.items()}
+        spec, on_workers = self._spec, self._calls.held
+        sizes = {name: size for name, (size, _) in on_workers.sizes.items()}
         found = {}
         for index, param in enumerate(spec.params[spec.num_input :], start=spec.num_input):
             if not isinstance(param.spec, TensorSpec):
                 raise ValueError(f'weight "{param.name}" of "{spec.name}" is not a tensor')
             shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in param.spec.shape)
-            held = self._calls.held.weights[index]
+            held = on_workers.weights[index]
             found[param.name] = HeldArray(param.spec.with_sizes(sizes), shape, held)
         return found
 

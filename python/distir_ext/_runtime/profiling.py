@@ -85,8 +85,9 @@ def profile_calls(
     for argument, value, least in (("repeat", repeat, 1), ("warmup", warmup, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{argument} is {value!r}; it must be an integer from {least} on")
-    workers, spec = calls.workers, calls.spec
+    spec = calls.spec
     call = calls.prepare(inputs)
+    workers = call.held.workers
     order = [(index, 0) for index in range(spec.virtual_stages)]
     reader = _Reader(workers, spec, names(), axes)
     events: list[ProfileEvent] = []
@@ -96,9 +97,11 @@ def profile_calls(
             calls.run([call], order)
             advance()
         for repetition in range(repeat):
-            _ask(workers, _BEGIN)
-            calls.run([call], order)
-            measured, worked = reader.read(repetition, _ask(workers, _END), _ask(workers, _COUNTS))
+            with workers.turn():  # calls of other threads come before or after it
+                _ask(workers, _BEGIN)
+                calls.run([call], order)
+                noted, counted = _ask(workers, _END), _ask(workers, _COUNTS)
+            measured, worked = reader.read(repetition, noted, counted)
             events += measured
             steps += worked
             advance()

@@ -172,7 +172,7 @@ class ShardedArray:
             ValueError: those are gone.
         """
         if workers is not self._workers:
-            if self._workers.closed_because is None:
+            if self._workers.is_open:
                 return None
             raise ValueError(
                 f"{where} is on the workers of another session, which is closed, or of this one "

@@ -57,5 +57,12 @@ class TextLines(str):
         return super().__new__(cls, "\n".join(map(printable_line, lines)))
 
 
+def shortened(text: str, longest: int) -> str:
+    """A text cut to so many characters; what is missing is counted behind them."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}... ({len(text) - longest} more characters)"
+
+
 def _escaped(found: re.Match[str]) -> str:
     return ascii(found[0])[1:-1]

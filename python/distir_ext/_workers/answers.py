@@ -13,7 +13,8 @@ import tvm_ffi
 
 from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.host_array import check_counts, check_shape, tensor_bytes
-from distir_ext._text.printable import printable
+from distir_ext._text.printable import printable, shortened
+from distir_ext._workers.channel import LONGEST_FAILURE
 
 # Results that are sent, and do not stay with the worker.
 _VALUES = (type(None), bool, int, float, str, tvm_ffi.Shape)
@@ -36,7 +37,7 @@ def check_greeting(answer: Any) -> dict[str, Any]:
     for reason in ("failure", "refused"):
         if reason in answer:
             _require(isinstance(answer[reason], str), f"has a {reason} that is not text")
-            return {reason: printable(answer[reason])}
+            return {reason: _text(answer[reason])}
     _require(isinstance(answer.get("clock"), str), "names no clock")
     device_type = answer.get("device_type")
     is_known = type(device_type) is int and device_type in set(tvm_ffi.DLDeviceType)
@@ -94,13 +95,18 @@ def _failure(failure: Any, rank: int) -> dict[str, Any]:
         and type(failure.get("first")) is bool,
         "has a failure that does not say what has failed",
     )
-    return {**failure, **{text: printable(failure[text]) for text in _FAILURE_TEXTS}}
+    return {**failure, **{text: _text(failure[text]) for text in _FAILURE_TEXTS}}
+
+
+def _text(said: str) -> str:
+    """What a worker says, for a terminal."""
+    return printable(shortened(said, LONGEST_FAILURE))
 
 
 def _params(answer: Mapping[str, Any]) -> dict[str, Any]:
     if "refused" in answer:
         _require(isinstance(answer["refused"], str), "has a reason that is not text")
-        return {"refused": printable(answer["refused"]), "of_system": bool(answer.get("of_system"))}
+        return {"refused": _text(answer["refused"]), "of_system": bool(answer.get("of_system"))}
     params = answer.get("params")
     _require(
         isinstance(params, dict)

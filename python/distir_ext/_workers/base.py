@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +16,8 @@ from distir_ext._params.checkpoint import open_params
 from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
 from distir_ext._text.printable import printable, printable_line
+from distir_ext._workers.lifecycle import Lifecycle
+from distir_ext._workers.standard_streams import open_closed_ones
 
 # How long the first failure is waited for after another one, and a worker's end, in seconds.
 UNWIND_LIMIT = 1.0
@@ -170,7 +172,7 @@ class Holder(Protocol):
         """Forgets them."""
 
 
-class Workers(ABC):
+class Workers(Lifecycle):
     """The workers of one session and the steps that they run, in order.
 
     Functions, machines and held values are opaque to whoever uses this class: of a worker that is
@@ -182,6 +184,8 @@ class Workers(ABC):
     """
 
     def __init__(self, device_ids: Sequence[int], timeout: float | None) -> None:
+        super().__init__()
+        open_closed_ones()
         self.device_ids = tuple(device_ids)
         self.num_workers = len(self.device_ids)
         self.rank_of = {device: rank for rank, device in enumerate(self.device_ids)}
@@ -193,37 +197,11 @@ class Workers(ABC):
         self.timeout = timeout
         # Whether their times are of one clock.
         self.share_a_clock = True
-        self._closed_because: str | None = None
-        self._owner = os.getpid()
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         # Whether they can read the memory of others, once it has been tried.
         self.reads: weakref.WeakKeyDictionary[Workers, bool] = weakref.WeakKeyDictionary()
         # Read when a pool's first thread starts; worker processes inherit it.
         os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_IDLE_YIELDS))
-
-    @property
-    def closed_because(self) -> str | None:
-        """Why the workers are gone; None while they are there."""
-        return self._closed_because if self.belongs_here else "it belongs to another process"
-
-    @property
-    def belongs_here(self) -> bool:
-        """Whether this is the process that has started the workers, and no fork of it."""
-        return os.getpid() == self._owner
-
-    def check_open(self) -> None:
-        """Raises RuntimeError if the workers are gone, or another process's; says why.
-
-        Whoever waits for a lock of the workers looks before that: in a fork, nobody may hold it.
-        """
-        if not self.belongs_here:
-            raise RuntimeError(
-                f"the session belongs to process {self._owner}, of which this one, {os.getpid()}, "
-                "is a fork; open a session in this process"
-            )
-        if self._closed_because is not None:
-            because = f": {self._closed_because}" if self._closed_because else ""
-            raise RuntimeError(f"the session is closed{because}")
 
     def devices_of(self, ranks: Sequence[int]) -> frozenset[int]:
         """The devices of some workers; of the same workers the same object."""
@@ -233,6 +211,8 @@ class Workers(ABC):
     def add_holder(self, holder: Holder) -> None:
         """Has a holder, which is not kept, let go when the workers end."""
         self._holders.add(holder)
+        if not self.is_open:
+            holder.let_go()
 
     def _give_memory_back(self) -> None:
         """Gives the system the memory of what the workers had, after their end.
@@ -456,10 +436,6 @@ class Workers(ABC):
             As :func:`distir_ext._params.checkpoint.open_params`.
         """
         return open_params(path)
-
-    @abstractmethod
-    def close(self, reason: str = "") -> None:
-        """Ends the workers; the first reason given is kept."""
 
 
 def check_timeout(timeout: float | None) -> None:

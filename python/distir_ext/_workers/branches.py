@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._workers.channel import Frame, FrameReader, FrameWriter, decode
-from distir_ext._workers.connection.byte_stream import ByteStream
+from distir_ext._workers.channel import FROM_WORKERS, Frame, FrameReader, FrameWriter, decode
+from distir_ext._workers.connection.byte_stream import ByteStream, Stream
 
 # Frames up to this many bytes may come from several workers alike.
 _MOST_KNOWN = 1 << 17
@@ -45,7 +45,7 @@ class Branch(ABC):
     def __init__(self, stream: ByteStream, ranks: Sequence[int]) -> None:
         self.stream = stream
         self.ranks = tuple(ranks)
-        self._reader = FrameReader()
+        self._reader = FrameReader(kinds=FROM_WORKERS)
         self._writer: FrameWriter | None = None
 
     @property
@@ -75,6 +75,13 @@ class Branch(ABC):
         if self._writer is not None and self._writer.write(self.stream):
             self._writer = None
         return self._writer is None
+
+    def forget(self) -> None:
+        """Lets go, in a fork, of the stream, which the process that was forked goes on using."""
+        if isinstance(self.stream, Stream):
+            self.stream.forget()
+        else:
+            self.stream.close()
 
     @abstractmethod
     def _enclose(self, frame: Frame, ranks: Sequence[int], gathers: bool) -> Frame:
@@ -129,9 +136,9 @@ class HostBranch(Branch):
             frame = message["frame"]
             try:
                 if len(frame) > _MOST_KNOWN:
-                    return Arrived(ranks, decode(frame))
+                    return Arrived(ranks, decode(frame, FROM_WORKERS))
                 if frame not in known:
-                    known[frame] = decode(frame)
+                    known[frame] = decode(frame, FROM_WORKERS)
                 return Arrived(ranks, known[frame])
             except ValueError as error:
                 return Arrived(ranks, broken=str(error))

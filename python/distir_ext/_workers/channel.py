@@ -53,6 +53,9 @@ _MOST_VALUES = 1 << 22
 # Of what is wrong with a frame, in characters.
 _LONGEST_REASON = 500
 
+# Of each text that says why a worker has failed, in characters: a program may raise anything.
+LONGEST_FAILURE = 1 << 16
+
 # What is received at a time, of bytes.
 _PIECE_BYTES = 1 << 20
 
@@ -61,6 +64,12 @@ _SMALL_BUFFERS = 1 << 16
 
 # Buffers that one system call gathers; systems allow 1024.
 _MOST_BUFFERS = 512
+
+# What a message has beside what JSON has.
+_KINDS = frozenset({"tensor", "bytes", "shape", "list", "dict", "held", "stored", "part"})
+
+# Of these what workers answer with. What only a controller says is not even looked at.
+FROM_WORKERS = _KINDS - {"held", "part"}
 
 
 @dataclass(frozen=True)
@@ -268,14 +277,16 @@ class FrameReader:
 
     Args:
         new_tensor: Makes the tensors that are received, from shape and dtype.
+        kinds: What messages may have in them, by the words of frames.
 
     Attributes:
         known: Messages by the bytes of their frames, for readers that receive the same from
             several senders; they decode it once. None: all are decoded.
     """
 
-    def __init__(self, new_tensor: NewTensor = _new_tensor) -> None:
+    def __init__(self, new_tensor: NewTensor = _new_tensor, kinds: frozenset[str] = _KINDS) -> None:
         self._new_tensor = new_tensor
+        self._kinds = kinds
         self.known: dict[bytes, Any] | None = None
         self._begin()
 
@@ -296,8 +307,15 @@ class FrameReader:
 
         Raises:
             ChannelClosedError: the other side is gone.
-            ValueError: what arrived is not a frame.
+            ValueError: what arrived is not a frame, or there is no memory for it.
         """
+        try:
+            return self._read(stream)
+        except MemoryError as error:
+            self._begin()  # gives back what has arrived
+            raise ValueError("there is no memory for what arrived") from error
+
+    def _read(self, stream: ByteStream) -> tuple[Any] | None:
         while True:
             while self._targets:
                 target = self._targets[0]
@@ -388,10 +406,14 @@ class FrameReader:
                 raise ValueError("a message has a list that is not marked as one")
             return value
         ((kind, content),) = value.items()
+        if kind not in self._kinds:
+            why = ", that the other side may not send" if kind in _KINDS else ""
+            unknown = "" if why else "unknown "
+            raise ValueError(f'a message has a value of {unknown}kind "{kind}"{why}')
         if kind == "tensor":
             return self._buffer(content, is_bytes=False)
         if kind == "bytes":
-            return bytes(self._buffer(content, is_bytes=True).content)
+            return self._buffer(content, is_bytes=True)
         if kind == "shape":
             return tvm_ffi.Shape(_integers(content))
         if kind == "held":
@@ -403,13 +425,14 @@ class FrameReader:
             return StoredPart.from_plain(content)
         if kind == "dict":
             return {key: self._decode(each) for key, each in content.items()}
-        if kind == "list":
-            return [self._decode(each) for each in content]
-        raise ValueError(f'a message has a value of unknown kind "{kind}"')
+        return [self._decode(each) for each in content]
 
     def _buffer(self, index: Any, is_bytes: bool) -> Any:
+        """A buffer, which is one object however often a message refers to it."""
         found = self._buffers[_natural(index)]
-        if isinstance(found, _Bytes) != is_bytes:
+        if isinstance(found, _Bytes):
+            found = self._buffers[index] = bytes(found.content)
+        if isinstance(found, bytes) != is_bytes:
             raise ValueError(f"buffer {index} is of another kind than the message says")
         return found
 
@@ -490,13 +513,19 @@ def receive(stream: ByteStream, new_tensor: NewTensor = _new_tensor) -> Any:
     return found[0]
 
 
-def decode(frame: bytes) -> Any:
+def decode(frame: bytes, kinds: frozenset[str] = _KINDS) -> Any:
     """The message of a frame that is all here.
+
+    Args:
+        frame: The frame.
+        kinds: As for :class:`FrameReader`.
 
     Raises:
         ValueError: it is none, or not all of it.
     """
     try:
-        return receive(_InMemory(frame))
+        found = FrameReader(kinds=kinds).read(_InMemory(frame))
     except ChannelClosedError as error:
         raise ValueError("a frame is cut off") from error
+    assert found is not None, "what is in memory is there"
+    return found[0]

@@ -17,6 +17,7 @@ from distir_ext._workers.base import UNWIND_LIMIT
 from distir_ext._workers.branches import Branch
 from distir_ext._workers.channel import ChannelClosedError, Frame
 from distir_ext._workers.connection.byte_stream import ByteStream, Stream
+from distir_ext._workers.lifecycle import Bell
 from distir_ext._workers.lines import Lines
 
 # How long nothing arrives before somebody looks whether anything can arrive, in seconds.
@@ -77,6 +78,7 @@ class Exchange:
         lost: Ranks of workers whose channels have ended, in the order in which that was noticed.
         broken: By rank what is wrong with what a worker has sent; it is not listened to after that.
         timed_out: Whether a deadline was over before an answer or a failure.
+        interrupted: Whether the bell was rung before all had answered.
         deadlock: A rank whose worker can never go on, and why not, if that was found.
         answered: How many rounds all have answered who are in them.
         gathers: Whether answers of workers of one host may wait for each other.
@@ -97,6 +99,7 @@ class Exchange:
         self.lost: list[int] = []
         self.broken: dict[int, str] = {}
         self.timed_out = False
+        self.interrupted = False
         self.deadlock: tuple[int, str] | None = None
         self.answered = 0
         self.gathers = len(rounds) == 1
@@ -251,11 +254,12 @@ def run_exchange(
     abort: Callable[[], None],
     lines: Lines | None,
     look: Callable[[Sequence[bool]], tuple[int, str] | None] | None,
+    bell: Bell,
 ) -> None:
     """Sends the workers their frames and reads their answers.
 
-    Ends early, with answers missing, when a worker has failed, or when the next frame that all
-    have to answer takes longer than the limit.
+    Ends early, with answers missing, when a worker has failed, when the next frame that all have to
+    answer takes longer than the limit, or when the bell is rung.
 
     Args:
         exchange: What is sent; receives the answers.
@@ -265,6 +269,7 @@ def run_exchange(
         lines: Whose ends are noticed; None: nobody's.
         look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
             called now and then while nothing arrives.
+        bell: Rung when the answers are of no use any more.
     """
     known: dict[bytes, Any] = {}
     used = [_BranchOfExchange(exchange, each) for each in branches]
@@ -281,6 +286,10 @@ def run_exchange(
         abort()
         deadline = min(deadline, time.monotonic() + UNWIND_LIMIT)
 
+    def give_up(rank: int, why: str) -> None:
+        exchange.broken[rank] = why
+        abort()
+
     def take(each: _BranchOfExchange) -> None:
         """Reads what there is. To the end: what TLS has read ahead does not show."""
         nonlocal deadline
@@ -288,8 +297,7 @@ def run_exchange(
             try:
                 found = each.branch.read(known)
             except ValueError as error:
-                exchange.broken[each.branch.ranks[0]] = str(error)
-                abort()
+                give_up(each.branch.ranks[0], str(error))
                 return
             if found is None:
                 return
@@ -305,8 +313,10 @@ def run_exchange(
                         raise ValueError(found.broken)
                     is_failure = exchange.record(rank, found.message)
                 except ValueError as error:
-                    exchange.broken[rank] = str(error)
-                    abort()
+                    give_up(rank, str(error))
+                    return
+                except MemoryError:
+                    give_up(rank, "there is no memory for its answer")
                     return
                 each.missing -= 1
                 if is_failure:
@@ -315,6 +325,7 @@ def run_exchange(
                         abort()
 
     with selectors.DefaultSelector() as selector:
+        selector.register(bell, selectors.EVENT_READ, bell)
         if lines is not None:
             selector.register(lines, selectors.EVENT_READ, None)
 
@@ -346,6 +357,9 @@ def run_exchange(
                 break
             longest = left if look is None else min(left, _LOOK_INTERVAL)
             ready = selector.select(None if longest == math.inf else longest)
+            if any(key.data is bell for key, _ in ready):
+                exchange.interrupted = True
+                break
             if not ready and look is not None and not exchange.lost:
                 if not any(each.branch.writes for each in used):
                     late = set(exchange.late)

@@ -24,6 +24,8 @@ from distir_ext._workers.base import LEAVE_LIMIT, UNWIND_LIMIT
 from distir_ext._workers.branches import Branch, WorkerBranch
 from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext._workers.lifecycle import Bell
+from distir_ext._workers.standard_streams import is_inherited
 
 # A terminal's Ctrl-C is for the controller, so workers are another group of processes. They are in
 # its session: Linux shares cores among sessions first (autogroups), so that a worker that yields to
@@ -45,6 +47,13 @@ package.__path__ = arguments.pop("package")
 from distir_ext._workers.start import main
 main(**arguments)
 """
+
+
+# How long workers may take until they are ready, in seconds, if the session has no limit: they may
+# import anything. A session's limit for calls is theirs, too, but a process takes some time to
+# start, whatever calls take.
+START_LIMIT = 300.0
+LEAST_START_LIMIT = 10.0
 
 
 class HostProcesses(ABC):
@@ -102,12 +111,16 @@ class Started:
     """What of a session has been started; plain data, so that it can be ended without the session.
 
     Attributes:
+        bell: Rung when the session is to end, for whoever waits.
+        limit: How long all of it may take to start, in seconds.
         hosts: Its hosts.
         host_of: By rank the worker's host.
         branches: By which workers are reached.
         at_end: What is called when all of these have ended, to give back where they were.
     """
 
+    bell: Bell = field(default_factory=Bell, compare=False)
+    limit: float = START_LIMIT
     hosts: list[HostProcesses] = field(default_factory=list)
     host_of: list[HostProcesses] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
@@ -164,10 +177,11 @@ class LocalProcesses(HostProcesses):
         """
         if not sys.executable:
             raise RuntimeError("worker processes need sys.executable, Python's interpreter")
-        board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self.board)
+        descriptor = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")
         streams = {} if peers is None else dict(peers)
         with contextlib.ExitStack() as stack:
-            descriptors = [stack.enter_context(channel).fileno(), board]
+            board = stack.enter_context(os.fdopen(descriptor(self.board), "rb", buffering=0))
+            descriptors = [stack.enter_context(channel).fileno(), board.fileno()]
             descriptors += [stack.enter_context(each.raw).fileno() for each in streams.values()]
             keys = stack.enter_context(_keys_file(streams))
             descriptors.append(keys.fileno())
@@ -179,13 +193,15 @@ class LocalProcesses(HostProcesses):
                 "rank": rank,
                 "channel": channel.fileno(),
                 "keys": keys.fileno(),
-                "board": board,
+                "board": board.fileno(),
                 "parent": os.getpid(),
                 "peers": {other: each.raw.fileno() for other, each in streams.items()},
             }
             self.processes[rank] = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
+                stdout=None if is_inherited(1) else subprocess.DEVNULL,
+                stderr=None if is_inherited(2) else subprocess.DEVNULL,
                 pass_fds=descriptors,
                 env=_worker_environment(),
             )

@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import secrets
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +41,12 @@ from distir_ext._workers.connection.connections import parse_address
 from distir_ext._workers.diagnosis import Diagnosis
 from distir_ext._workers.exchange import Exchange, Request, run_exchange
 from distir_ext._workers.executables import pack
-from distir_ext._workers.host_processes import LocalProcesses, Started, start_here
+from distir_ext._workers.host_processes import (
+    LEAST_START_LIMIT,
+    LocalProcesses,
+    Started,
+    start_here,
+)
 from distir_ext._workers.hosts.hosts import Hosts
 from distir_ext._workers.hosts.ray_actors import start_on_ray
 from distir_ext._workers.hosts.ray_hosts import Ray
@@ -59,9 +63,6 @@ from distir_ext._workers.remote_values import (
 )
 from distir_ext._workers.start_bar import start_bar
 
-# How long a worker may take until it is ready, in seconds: it may import anything.
-_START_LIMIT = 300.0
-
 # Returns its arguments, for workers to keep.
 _KEEP = "distir.runtime.keep"
 
@@ -77,6 +78,8 @@ class ProcessWorkers(Workers):
         hosts: Where they are; None: on this host.
         bitwise: See :class:`Session`.
         device: What workers compute on, if it is not what the communication library says.
+        announce: Called with this object before anything is started, so that it can be closed
+            meanwhile.
 
     Raises:
         ImportError: the hosts are nodes of Ray, which is not installed.
@@ -94,9 +97,9 @@ class ProcessWorkers(Workers):
         hosts: Hosts | Ray | None = None,
         bitwise: bool = True,
         device: str = "",
+        announce: Callable[[Workers], None] | None = None,
     ) -> None:
         super().__init__(device_ids, timeout)
-        _started_here.add(self)
         for number in self.device_ids:
             if number < 0:
                 raise ValueError(f"device id {number} is negative")
@@ -105,25 +108,33 @@ class ProcessWorkers(Workers):
         self._device = device
         self.connects = find_backend(ccl).connects
         self._started = Started()
+        if timeout is not None:
+            self._started.limit = max(timeout, LEAST_START_LIMIT)
         self._diagnosis = Diagnosis(self._started, self.device_ids)
         # Ends the processes if nobody closes the session, at the latest when this process ends.
         self._finalizer = weakref.finalize(self, _end, self._started, os.getpid())
         self._lines: Lines | None = None
         self._released: list[Held] = []
-        self._mutex = threading.RLock()
         self._next_step = 1
+        _started_here.add(self)
+        if announce is not None:
+            announce(self)
         try:
-            if hosts is None:
-                start_here(self._started, self.num_workers, ccl, imports)
-            elif isinstance(hosts, Ray):
-                start_on_ray(self._started, hosts, self.num_workers, ccl, imports)
-            else:
-                start_on_hosts(self._started, hosts, self.num_workers, ccl, imports)
+            self._in_turn(lambda: self._start(ccl, imports))
             self._greet(ccl)
             self.connect()
         except BaseException:
             self.close("it could not be started")
             raise
+
+    def _start(self, ccl: str, imports: Sequence[str]) -> None:
+        hosts = self._hosts
+        if hosts is None:
+            start_here(self._started, self.num_workers, ccl, imports)
+        elif isinstance(hosts, Ray):
+            start_on_ray(self._started, hosts, self.num_workers, ccl, imports)
+        else:
+            start_on_hosts(self._started, hosts, self.num_workers, ccl, imports)
 
     def _greet(self, ccl: str) -> None:
         hosts = self._started.hosts
@@ -148,7 +159,9 @@ class ProcessWorkers(Workers):
                 lambda request, rank, answer: check_greeting(answer),
                 answered_by=lambda _: started(),
             )
-            self._run_exchange(came, _START_LIMIT)
+            self._in_turn(lambda: self._run_exchange(came, self._started.limit))
+        if came.interrupted:
+            self.check_open()
         clocks = set()
         # Others may not have answered because of these, which may have ended since they said why.
         said_why = {
@@ -169,7 +182,8 @@ class ProcessWorkers(Workers):
                         f"{worker} did not start: {self._started.host_of[rank].how_it_ended(rank)}"
                     )
                 if not came.answers[rank]:
-                    raise RuntimeError(f"{worker} did not start within {_START_LIMIT:g} seconds")
+                    limit = self._started.limit
+                    raise RuntimeError(f"{worker} did not start within {limit:g} seconds")
             (answer,) = came.answers[rank]
             if "failure" in answer:
                 raise RuntimeError(
@@ -194,8 +208,7 @@ class ProcessWorkers(Workers):
         finishers: Sequence[int] = (),
         timed: bool = False,
     ) -> list[StepOutcome]:
-        self.check_open()
-        with self._mutex:
+        with self.turn():
             first = self._next_step
             self._next_step += len(steps)
             rounds = []
@@ -367,7 +380,7 @@ class ProcessWorkers(Workers):
         self, name: str, messages: Sequence[tuple[Sequence[int], dict[str, Any]]]
     ) -> RemoteObject:
         """What a step gives that leaves one object with each of its workers."""
-        with self._mutex:
+        with self.turn():
             step = self._next_step
             requests = [
                 (ranks, {"arguments": [], "keep": "object", **message})
@@ -377,7 +390,7 @@ class ProcessWorkers(Workers):
             return RemoteObject(Held(step, 0), self._released)
 
     def hold(self, name: str, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        with self._mutex:
+        with self.turn():
             step = self._next_step
             commands = [{**command(_KEEP), "keep": "fields", "indices": None} for _ in values]
             answers = self._run(name, commands, values)
@@ -395,7 +408,7 @@ class ProcessWorkers(Workers):
     def keep(
         self, name: str, values: Sequence[Any], takers: Sequence[Takers]
     ) -> list[Mapping[int, Any]]:
-        with self._mutex:
+        with self.turn():
             step = self._next_step
             requests = []
             places: list[dict[int, int]] = []
@@ -452,8 +465,7 @@ class ProcessWorkers(Workers):
         self, name: str, messages: Sequence[tuple[Sequence[int], dict[str, Any]]]
     ) -> list[dict[str, Any]]:
         """A step of all workers, those that are not in a message idle; what they answer."""
-        self.check_open()
-        with self._mutex:
+        with self.turn():
             base = {"step": self._next_step, "call": self._next_step}
             self._next_step += 1
             cut: dict[int, Any] = {}
@@ -473,69 +485,80 @@ class ProcessWorkers(Workers):
         check: Callable[[Request, int, Any], dict[str, Any]] | None = None,
     ) -> list[list[dict[str, Any]]]:
         """Sends workers requests, one round after the other; by rank the answers."""
-        self.check_open()
         check = check or (lambda request, rank, it: check_answer(request.message, rank, it))
-        with self._mutex:
-            self.check_open()
-            if sum(len(each.ranks) for each in rounds[0]) == self.num_workers:
-                released = [self._released.pop() for _ in range(len(self._released))]
-                names = tvm_ffi.Shape(
-                    tuple(number for each in released for number in (each.step, each.index))
-                )
-                for request in rounds[0]:
-                    request.message["release"] = names
-            for request in (each for requests in rounds for each in requests):
-                request.message["name"] = name
-            came = Exchange(self.num_workers, rounds, check, may_send)
-            try:
-                self._run_exchange(came, self.timeout or math.inf)
-            except BaseException as interruption:
-                self._kill(f'"{name}" was interrupted by {type(interruption).__name__}')
-                raise
-            failure = self._diagnosis.failure(name, came, self.timeout)
-            if failure is not None:
-                failure["host"] = self._started.host_of[failure["worker"]].name
-                error = WorkerError(failure)
-                self._kill(str(error))
-                raise error
-            return came.answers
+        return self._in_turn(lambda: self._answers(name, rounds, may_send, check))
+
+    def _answers(
+        self,
+        name: str,
+        rounds: Sequence[Sequence[Request]],
+        may_send: Callable[[Exchange, int, int], bool] | None,
+        check: Callable[[Request, int, Any], dict[str, Any]],
+    ) -> list[list[dict[str, Any]]]:
+        if sum(len(each.ranks) for each in rounds[0]) == self.num_workers:
+            released = [self._released.pop() for _ in range(len(self._released))]
+            names = tvm_ffi.Shape(
+                tuple(number for each in released for number in (each.step, each.index))
+            )
+            for request in rounds[0]:
+                request.message["release"] = names
+        for request in (each for requests in rounds for each in requests):
+            request.message["name"] = name
+        came = Exchange(self.num_workers, rounds, check, may_send)
+        try:
+            self._run_exchange(came, self.timeout or math.inf)
+            if came.interrupted:
+                self.check_open()
+        except BaseException as interruption:
+            self._kill(f'"{name}" was interrupted by {type(interruption).__name__}')
+            raise
+        failure = self._diagnosis.failure(name, came, self.timeout)
+        if failure is not None:
+            failure["host"] = self._started.host_of[failure["worker"]].name
+            error = WorkerError(failure)
+            self._kill(str(error))
+            raise error
+        return came.answers
 
     def _run_exchange(self, came: Exchange, limit: float) -> None:
+        started = self._started
         if self._hosts is not None and self._lines is None:
             everyone = self._diagnosis.by_host(range(self.num_workers))
             self._lines = Lines({host.line: mine for host, mine in everyone if host.line})
         # Workers of one host find out by themselves whether they wait for ever.
         look = None if self._hosts is None else self._diagnosis.deadlock
-        run_exchange(came, self._started.branches, limit, self._abort, self._lines, look)
+        run_exchange(came, started.branches, limit, self._abort, self._lines, look, started.bell)
 
     def _abort(self) -> None:
         for host in self._started.hosts:
             host.abort()
 
     def _kill(self, reason: str) -> None:
+        """Has the workers end when the step that this thread runs does, whatever they do."""
+        self._begin_to_close(reason)
+        self._abort()
         for host in self._started.hosts:
-            host.abort()
             host.kill()
-        self.close(reason)
 
     def forget(self) -> None:
         """In a fork, lets go of what belongs to the process that has started the workers."""
         for branch in self._started.branches:
-            branch.stream.close()
+            branch.forget()
         for host in self._started.hosts:
             host.forget()
         if self._lines is not None:
             self._lines.close()
+        self._started.bell.forget()
 
-    def close(self, reason: str = "") -> None:
-        first = self._closed_because is None
-        if first:
-            self._closed_because = reason
-            if self._lines is not None:
-                self._lines.close()
-        self._finalizer()
-        if first and self.belongs_here:
-            self._give_memory_back()
+    def _interrupt(self) -> None:
+        self._started.bell.ring()
+
+    def _end(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+        _end(self._started, self._owner)
+        self._finalizer.detach()
+        self._give_memory_back()
 
 
 _started_here: weakref.WeakSet[ProcessWorkers] = weakref.WeakSet()
@@ -559,5 +582,6 @@ def _end(started: Started, owner: int) -> None:
             branch.stream.close()  # workers that are not busy end now
     for host in started.hosts:
         host.close()
-    for give_back in started.at_end:
-        give_back()
+    while started.at_end:
+        started.at_end.pop()()
+    started.bell.close()

@@ -26,13 +26,11 @@ def main(libraries: Sequence[tuple[str, int]], imports: Sequence[str], **argumen
         imports: See ``worker_process.main``.
         **arguments: As well.
     """
-    if not imports:
-        # tvm-ffi imports torch where that is installed, in seconds. Without modules of the user
-        # nobody has a tensor of it.
-        sys.modules["torch"] = None  # type: ignore[assignment]
+    # tvm-ffi imports torch where that is installed, in seconds. Modules of the user that use torch
+    # import it themselves.
+    sys.modules["torch"] = None  # type: ignore[assignment]
     importlib.import_module("tvm_ffi")
-    if not imports:
-        del sys.modules["torch"]
+    del sys.modules["torch"]
     for path, mode in libraries:
         ctypes.CDLL(path, mode)
     importlib.import_module(

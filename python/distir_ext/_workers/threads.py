@@ -14,13 +14,14 @@ here and in the native ``src/runtime/session/session.cc``:
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import math
 import os
 import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -34,6 +35,7 @@ from distir_ext._runtime.global_arrays import flatten
 from distir_ext._runtime.host_array import on_host
 from distir_ext._workers.base import (
     GRACE,
+    LEAVE_LIMIT,
     UNWIND_LIMIT,
     Addresses,
     BoundProgram,
@@ -88,6 +90,20 @@ def load_disco() -> ModuleType:
     return module
 
 
+def _wait_for_those_left_alone() -> None:
+    """Waits a moment for workers that compute after the end of their session.
+
+    A thread that is in Python when that ends would end the process with an abort.
+    """
+    count = tvm_ffi.get_global_func("distir.runtime.num_sessions_left_alone")
+    deadline = time.monotonic() + LEAVE_LIMIT
+    while count() and time.monotonic() < deadline:
+        time.sleep(_WAIT_SLICE)
+
+
+atexit.register(_wait_for_those_left_alone)
+
+
 @dataclass(frozen=True)
 class _Bound:
     """A program of each worker.
@@ -117,12 +133,19 @@ class ThreadWorkers(Workers):
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
         ccl: Name of the communication backend.
         timeout: How long a step may take, in seconds; None for no limit.
+        announce: Called with this object before the first step, so that it can be closed meanwhile.
 
     Raises:
         ValueError: an unknown backend.
     """
 
-    def __init__(self, device_ids: Sequence[int], ccl: str, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        device_ids: Sequence[int],
+        ccl: str,
+        timeout: float | None = None,
+        announce: Callable[[Workers], None] | None = None,
+    ) -> None:
         super().__init__(device_ids, timeout)
         load_disco()
         native = tvm_ffi.get_global_func("distir.runtime.session_open")(
@@ -143,8 +166,16 @@ class ThreadWorkers(Workers):
         self._times = tvm_ffi.get_global_func("distir.runtime.job_times")
         self._results = tvm_ffi.get_global_func("distir.runtime.job_results")
         self._failure = tvm_ffi.get_global_func("distir.runtime.session_failure")
-        self._divide_cores()
-        self.connect()
+        self._check_not_worker = tvm_ffi.get_global_func("distir.runtime.session_check_not_worker")
+        self._is_stuck = False
+        if announce is not None:
+            announce(self)
+        try:
+            self._divide_cores()
+            self.connect()
+        except BaseException:
+            self.close("it could not be started")
+            raise
 
     def _divide_cores(self) -> None:
         """Gives each worker its share of the cores."""
@@ -154,14 +185,17 @@ class ThreadWorkers(Workers):
     def run(
         self, name: str, functions: Sequence[Any], arguments: Sequence[Sequence[Any]]
     ) -> list[Any]:
-        self.check_open()
         functions = [
             tvm_ffi.get_global_func(function) if isinstance(function, str) else function
             for function in functions
         ]
-        job = self._submit(self._native, name, functions, [list(a) for a in arguments])
-        self._await(name, [job])
-        return list(self._results(job))
+
+        def step() -> list[Any]:
+            job = self._submit(self._native, name, functions, [list(a) for a in arguments])
+            self._await(name, [job])
+            return list(self._results(job))
+
+        return self._in_turn(step)
 
     def run_programs(
         self,
@@ -170,7 +204,11 @@ class ThreadWorkers(Workers):
         finishers: Sequence[int] = (),
         timed: bool = False,
     ) -> list[StepOutcome]:
-        self.check_open()
+        return self._in_turn(lambda: self._run_programs(name, steps, finishers, timed))
+
+    def _run_programs(
+        self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int], timed: bool
+    ) -> list[StepOutcome]:
         last = tvm_ffi.Shape(tuple(finishers))
         jobs: list[Any] = []
         for index, step in enumerate(steps):
@@ -224,30 +262,20 @@ class ThreadWorkers(Workers):
 
     def _await(self, name: str, jobs: Sequence[Any]) -> None:
         """Waits for all workers, for each step as long as it may take; raises what one raised."""
+        self._is_stuck = True
         try:
-            done = all(self._wait_until_done(job) for job in jobs)
+            self._is_stuck = not all(self._wait_until_done(job) for job in jobs)
         except BaseException as interruption:
             reason = f'"{name}" was interrupted by {type(interruption).__name__}'
-            tvm_ffi.get_global_func("distir.runtime.session_abort")(self._native, reason)
-            done = False
-            try:
-                done = bool(self._wait(jobs[-1], GRACE))  # workers in collectives wake up
-            finally:  # another interruption
-                self._end(done, reason)
+            self._begin_to_close(reason)
+            self._is_stuck = not self._wait(jobs[-1], GRACE)  # workers in collectives wake up
             raise
         failure = self._failure(self._native)
         if failure is not None:
+            self.check_open()  # it fails because somebody closes the session
             error = WorkerError(dict(failure.items()))
-            self._end(done, str(error))
+            self._begin_to_close(str(error))
             raise error
-
-    def _end(self, done: bool, reason: str) -> None:
-        """Closes a session whose workers are done, or leaves those that are not alone."""
-        if not done:
-            # A thread cannot be stopped; it stays until what it runs ends.
-            self._finalizer.detach()
-            tvm_ffi.get_global_func("distir.runtime.session_abandon")(self._native)
-        self.close(reason)
 
     def _wait_until_done(self, job: Any) -> bool:
         """Whether all workers are done; if not, the session has failed, or a worker has stalled."""
@@ -336,10 +364,20 @@ class ThreadWorkers(Workers):
                 found[index][device] = value
         return list(found)
 
-    def close(self, reason: str = "") -> None:
-        first = self._closed_because is None
-        if first:
-            self._closed_because = reason
-        self._finalizer()
-        if first and self.belongs_here:
-            self._give_memory_back()
+    def _check_caller(self, action: str) -> None:
+        self._check_not_worker(self._native, action)
+
+    def _interrupt(self) -> None:
+        # Workers that wait for others fail.
+        abort = tvm_ffi.get_global_func("distir.runtime.session_abort")
+        abort(self._native, self._reason or "the session is closed")
+
+    def _end(self) -> None:
+        """Joins the workers, or leaves those that are not done alone.
+
+        A thread cannot be stopped; it stays until what it runs ends.
+        """
+        end = "distir.runtime.session_abandon" if self._is_stuck else "distir.runtime.session_close"
+        tvm_ffi.get_global_func(end)(self._native)
+        self._finalizer.detach()
+        self._give_memory_back()

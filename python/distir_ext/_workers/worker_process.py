@@ -51,7 +51,9 @@ from distir_ext._params.process_memory import can_read
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend, prepare_gpus
 from distir_ext._runtime.global_arrays import flatten
+from distir_ext._text.printable import printable, shortened
 from distir_ext._workers.channel import (
+    LONGEST_FAILURE,
     ChannelClosedError,
     Frame,
     FrameWriter,
@@ -138,18 +140,37 @@ class _Worker:
     def serve(self) -> None:
         """Answers until the controller is gone."""
         while True:
-            request = receive(self._stream, self._new_argument)
+            try:
+                request = receive(self._stream, self._new_argument)
+            except (ValueError, MemoryError) as error:
+                self._fail("receive", error)
+                FrameWriter(self._failure_frame().pieces).write(self._stream)
+                self._wait_for_the_end()
+                return
             self._release(list(request.get("release", ())))
             try:
                 frame = Frame(self._answer(request))
             except Exception as error:  # what the step itself raises does not come here
                 self._fail(request["name"], error)
             self._memory.end_step()
-            failure = self._failure(self._native)
-            if failure is not None:
-                frame = Frame({"failure": dict(failure.items())})
+            if self._failure(self._native) is not None:
+                frame = self._failure_frame()
             FrameWriter(frame.pieces).write(self._stream)
             del request, frame
+
+    def _failure_frame(self) -> Frame:
+        failure = {
+            name: shortened(str(each), LONGEST_FAILURE) if isinstance(each, str) else each
+            for name, each in self._failure(self._native).items()
+        }
+        return Frame({"failure": failure})
+
+    def _wait_for_the_end(self) -> None:
+        """Waits until the controller, which hears of a failure, has ended the channel."""
+        rest = memoryview(bytearray(1 << 16))
+        with contextlib.suppress(OSError):
+            while self._stream.recv_into(rest):
+                pass
 
     def _release(self, names: list[int]) -> None:
         """Forgets things, named by step and index in turns; others may have them."""
@@ -260,7 +281,8 @@ class _Worker:
     def _fail(self, name: str, error: Exception) -> None:
         fail = tvm_ffi.get_global_func("distir.runtime.process_worker_fail")
         backtrace = "".join(traceback.format_exception(error))
-        fail(self._native, name, type(error).__name__, str(error), backtrace)
+        texts = (type(error).__name__, str(error), backtrace)
+        fail(self._native, name, *map(printable, texts))
 
 
 def _open_params(path: str) -> dict[str, Any]:
@@ -300,7 +322,7 @@ def main(
         parent: The process that has started this one; they end together.
         peers: Descriptors of connections to workers of other hosts, by rank.
         keys: Descriptor of a file of the keys that encrypt these, by rank, in hexadecimal.
-        imports: Names of modules that are imported first, after TVM.
+        imports: Names of modules that are imported first.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller sees it and ends the session
     exit_with = tvm_ffi.get_global_func("distir.runtime.exit_with_controller")
@@ -309,8 +331,9 @@ def main(
     with os.fdopen(keys, "rb") as file:
         found = json.load(file)
     serve(rank, Stream(socket.socket(fileno=channel)), board, peers, found, imports)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for written in (sys.stdout, sys.stderr):
+        if written is not None:
+            written.flush()
     os._exit(0)  # whatever threads still run
 
 
@@ -362,18 +385,17 @@ def _begin(
     try:
         _prepare(imports, hello, place)
     except Exception as error:
-        return None, {"failure": "".join(traceback.format_exception(error))}
+        said = "".join(traceback.format_exception(error))
+        return None, {"failure": shortened(said, LONGEST_FAILURE)}
     try:
         worker = _Worker(stream, _enter(hello, place, board, peers, keys), place)
     except Exception as error:
-        return None, {"refused": f"{type(error).__name__}: {error}"}
+        return None, {"refused": shortened(f"{type(error).__name__}: {error}", LONGEST_FAILURE)}
     return worker, {"ready": True, "clock": _clock(), "device_type": worker.device_type}
 
 
 def _prepare(imports: Sequence[str], hello: dict[str, Any], place: _Place) -> None:
     """Loads what the worker needs, and takes its part of the cores."""
-    if imports:
-        import_all()
     for module in imports:
         importlib.import_module(module)
     backend = find_backend(hello["ccl"])  # one of those modules may register it

@@ -52,15 +52,15 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<JobObj>();
   refl::GlobalDef()
       .def("distir.runtime.job_wait",
-           [](const ffi::ObjectPtr<JobObj>& job, double seconds) { return job->Wait(seconds); })
+           [](const ffi::Arc<JobObj>& job, double seconds) { return job->Wait(seconds); })
       .def("distir.runtime.job_times",
-           [](const ffi::ObjectPtr<JobObj>& job) {
+           [](const ffi::Arc<JobObj>& job) {
              ffi::Array<ffi::Array<double>> times;
              for (const WorkTime& time : job->times)
                times.push_back({time.begin, time.received, time.end});
              return times;
            })
-      .def("distir.runtime.job_results", [](const ffi::ObjectPtr<JobObj>& job) {
+      .def("distir.runtime.job_results", [](const ffi::Arc<JobObj>& job) {
         ffi::Array<ffi::Any> results;
         for (size_t rank = 0; rank < job->results.size(); ++rank)
           results.push_back(job->keeps[rank] ? ffi::Any() : job->results[rank]);

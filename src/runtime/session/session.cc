@@ -5,6 +5,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -221,23 +222,35 @@ void SessionObj::FailStalled(const JobObj& job, const std::string& why) {
   state_->Fail(Failure{stalled, job.name, operation, "TimeoutError", message, ""});
 }
 
+namespace {
+
+// Sessions that were left alone, whose workers still run something.
+std::atomic<int64_t> num_left_alone{0};
+
+}  // namespace
+
 void SessionObj::Abandon() {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (disco_ == nullptr) return;
   Disco* disco = disco_.release();
   try {
+    ++num_left_alone;
     // Joins the workers, which takes as long as what they run.
     std::thread([disco, state = state_] {
       DismissWorkers(disco->session, disco->leave);
       std::unique_ptr<Disco>(disco).reset();
       state->backend().WorkersEnded();
+      --num_left_alone;
     }).detach();
   } catch (const std::system_error&) {  // there is no thread for it, so they stay
+    --num_left_alone;
   }
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
-  using SessionPtr = ffi::ObjectPtr<SessionObj>;
+  using SessionPtr = ffi::Arc<SessionObj>;
+  using JobPtr = ffi::Arc<JobObj>;
   refl::ObjectDef<SessionObj>(refl::init(false));
   refl::GlobalDef()
       .def("distir.runtime.backends",
@@ -279,14 +292,18 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const SessionPtr& session, const ffi::String& why) {
              session->state().Fail(Failure{-1, "", "", "RuntimeError", why, ""});
            })
-      .def("distir.runtime.session_stalled",
-           [](const SessionPtr& session, const ffi::ObjectPtr<JobObj>& job,
-              const ffi::String& why) { session->FailStalled(*job, why); })
-      .def("distir.runtime.session_num_running",
-           [](const SessionPtr& session, const ffi::ObjectPtr<JobObj>& job) {
-             return session->NumRunning(*job);
+      .def("distir.runtime.session_check_not_worker",
+           [](const SessionPtr& session, const ffi::String& action) {
+             session->CheckNotOwnWorker(action.c_str());
            })
+      .def("distir.runtime.session_stalled",
+           [](const SessionPtr& session, const JobPtr& job, const ffi::String& why) {
+             session->FailStalled(*job, why);
+           })
+      .def("distir.runtime.session_num_running",
+           [](const SessionPtr& session, const JobPtr& job) { return session->NumRunning(*job); })
       .def("distir.runtime.session_abandon", [](const SessionPtr& session) { session->Abandon(); })
+      .def("distir.runtime.num_sessions_left_alone", []() -> int64_t { return num_left_alone; })
       .def("distir.runtime.session_failure",
            [](const SessionPtr& session) -> ffi::Optional<ffi::Map<ffi::String, ffi::Any>> {
              std::optional<Failure> failure = session->state().failure();

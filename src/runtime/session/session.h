@@ -84,6 +84,12 @@ class SessionObj : public tvm::ffi::Object {
    */
   void Abandon();
 
+  /*!
+   * \brief Refuses what a worker of the session asks for, and would wait for itself.
+   * \throws RuntimeError if this is a thread of one; names the action.
+   */
+  void CheckNotOwnWorker(const char* action) const;
+
   SessionState& state() { return *state_; }
 
   static constexpr bool _type_mutable = true;
@@ -100,7 +106,6 @@ class SessionObj : public tvm::ffi::Object {
   /*! \brief Whether this process is a fork of the one that has the workers. */
   bool IsFork() const;
   bool IsOwnWorker() const;
-  void CheckNotOwnWorker(const char* action) const;
 
   const pid_t owner_;
   std::shared_ptr<SessionState> state_;

@@ -259,7 +259,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.runtime.shard", MakeShard)
       .def("distir.runtime.joined_shard", JoinShards)
       .def("distir.runtime.cut_shard",
-           [](const ffi::ObjectPtr<ShardObj>& shard) {
+           [](const ffi::Arc<ShardObj>& shard) {
              ffi::Tensor result = NewHostTensor(ffi::Shape(shard->extent), shard->dtype);
              CopyShard(*shard, result);
              return result;

@@ -34,23 +34,24 @@ class IdentityObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.TlsIdentity", IdentityObj, ffi::Object);
 };
 
-using IdentityPtr = ffi::ObjectPtr<IdentityObj>;
+using IdentityPtr = ffi::Arc<IdentityObj>;
 
 class StreamObj : public ffi::Object {
  public:
-  StreamObj(int descriptor, bool connecting, IdentityPtr own, const std::string& name)
-      : identity(std::move(own)), stream(descriptor, connecting, identity->identity, name) {}
+  StreamObj(int descriptor, bool connecting, const IdentityPtr& own, const std::string& name)
+      : identity(own),
+        stream(support::Descriptor::CopyOf(descriptor), connecting, own->identity, name) {}
   StreamObj(int descriptor, bool connecting, const std::string& key, int64_t bytes_of_a_key)
-      : stream(descriptor, connecting, key, bytes_of_a_key) {}
+      : stream(support::Descriptor::CopyOf(descriptor), connecting, key, bytes_of_a_key) {}
 
-  const IdentityPtr identity;
+  const ffi::ObjectPtr<IdentityObj> identity;  // nullptr for a stream of a key
   TlsStream stream;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.TlsStream", StreamObj, ffi::Object);
 };
 
-using StreamPtr = ffi::ObjectPtr<StreamObj>;
+using StreamPtr = ffi::Arc<StreamObj>;
 
 // As many bytes as there are, or what the first attempt has said.
 template <typename Attempt>
@@ -101,6 +102,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                return stream->stream.Write(data + done, left);
              });
            })
+      .def("distir.runtime.tls_close", [](const StreamPtr& stream) { stream->stream.Close(); })
+      .def("distir.runtime.tls_forget", [](const StreamPtr& stream) { stream->stream.Forget(); })
       .def("distir.runtime.tls_why",
            [](const StreamPtr& stream) { return ffi::String(stream->stream.why()); })
       .def("distir.runtime.tls_binding",

@@ -50,7 +50,7 @@ int Retried(void* bio, ssize_t count, int flag) {
 }
 
 int WriteSocket(void* bio, const char* data, int size) {
-  const int descriptor = SocketOf(bio).descriptor;
+  const int descriptor = SocketOf(bio).descriptor.number();
   return Retried(bio, send(descriptor, data, static_cast<size_t>(size), MSG_NOSIGNAL),
                  kBioFlagWrite);
 }
@@ -62,7 +62,7 @@ int ReadSocket(void* bio, char* data, int size) {
     return Retried(bio, -1, kBioFlagRead);
   }
   const size_t most = std::min(static_cast<size_t>(size), socket.left);
-  const ssize_t count = recv(socket.descriptor, data, most, 0);
+  const ssize_t count = recv(socket.descriptor.number(), data, most, 0);
   if (count > 0) socket.left -= static_cast<size_t>(count);
   return Retried(bio, count, kBioFlagRead);
 }
@@ -170,9 +170,9 @@ Identity::Identity(const std::string& certificate, const std::string& key,
 
 Identity::~Identity() { OpenSsl().SSL_CTX_free(context_); }
 
-TlsStream::TlsStream(int descriptor, bool connecting, const Identity& identity,
+TlsStream::TlsStream(support::Descriptor socket, bool connecting, const Identity& identity,
                      const std::string& name)
-    : socket_{descriptor}, connecting_(connecting) {
+    : socket_{std::move(socket)}, connecting_(connecting) {
   const OpenSslFunctions& openssl = OpenSsl();
   Begin(identity.context());
   if (!connecting || !identity.has_authority()) return;
@@ -181,8 +181,9 @@ TlsStream::TlsStream(int descriptor, bool connecting, const Identity& identity,
   openssl.SSL_set1_host(ssl_, name.c_str());
 }
 
-TlsStream::TlsStream(int descriptor, bool connecting, std::string key, int64_t bytes_of_a_key)
-    : socket_{descriptor},
+TlsStream::TlsStream(support::Descriptor socket, bool connecting, std::string key,
+                     int64_t bytes_of_a_key)
+    : socket_{std::move(socket)},
       connecting_(connecting),
       bytes_of_a_key_(bytes_of_a_key),
       key_(std::move(key)) {
@@ -279,7 +280,7 @@ ssize_t TlsStream::Read(char* data, size_t size) {
 // socket takes that at once: two sides that both wait to be read would wait forever.
 ssize_t TlsStream::TakeNewKey() {
   const OpenSslFunctions& openssl = OpenSsl();
-  pollfd socket{socket_.descriptor, POLLOUT, 0};
+  pollfd socket{socket_.descriptor.number(), POLLOUT, 0};
   if (poll(&socket, 1, 0) <= 0) return kWaitsWrite;
   openssl.ERR_clear_error();
   int result = openssl.SSL_key_update(ssl_, kKeyUpdateNotRequested);
@@ -304,6 +305,13 @@ ssize_t TlsStream::Write(const char* data, size_t size) {
   if (count <= 0) return Outcome(count);
   num_written_ += count + kBytesOfARecord;
   return count;
+}
+
+void TlsStream::Close() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  socket_.descriptor.Close();
+  if (!ended_) why_ = "the stream was closed";
+  ended_ = true;
 }
 
 std::string TlsStream::why() const {

@@ -19,6 +19,8 @@
 #include <mutex>
 #include <string>
 
+#include "support/descriptor.h"
+
 namespace distir::runtime::tls {
 
 /*! \brief What of reading and writing is no number of bytes. */
@@ -58,25 +60,26 @@ class Identity {
 
 /*! \brief A socket as OpenSSL reads it. */
 struct BoundedSocket {
-  const int descriptor;
+  support::Descriptor descriptor;
   size_t left = 0;  // how many bytes this call may still read
 };
 
 class TlsStream {
  public:
   /*!
-   * \param descriptor A connected socket, which is not taken over.
+   * \param socket A connected socket.
    * \param connecting Whether this is the end that has connected.
    * \param identity Has to stay as long as this.
    * \param name The address that was dialled, without port; where there is an authority, the
    *        certificate has to be for it.
    */
-  TlsStream(int descriptor, bool connecting, const Identity& identity, const std::string& name);
+  TlsStream(support::Descriptor socket, bool connecting, const Identity& identity,
+            const std::string& name);
   /*!
    * \param key 32 random bytes, for this connection alone.
    * \param bytes_of_a_key After how many bytes another key takes the place of one.
    */
-  TlsStream(int descriptor, bool connecting, std::string key,
+  TlsStream(support::Descriptor socket, bool connecting, std::string key,
             int64_t bytes_of_a_key = kBytesOfAKey);
   ~TlsStream();
   TlsStream(const TlsStream&) = delete;
@@ -91,6 +94,12 @@ class TlsStream {
    *        bytes.
    */
   ssize_t Write(const char* data, size_t size);
+
+  /*! \brief Gives the socket back: from now on the stream has ended. */
+  void Close();
+
+  /*! \brief As Close, in a fork, where nobody may release the lock that a thread had. */
+  void Forget() { socket_.descriptor.Close(); }
 
   /*! \brief Why it has ended, or an empty string if the other side has just ended it. */
   std::string why() const;

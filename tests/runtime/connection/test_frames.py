@@ -7,6 +7,7 @@ import resource
 import socket
 import struct
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,15 @@ from distir_ext._signature.signature import ShapeSpec, TensorSpec
 from distir_ext._text.printable import printable
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import WorkerError
+from distir_ext._workers.branches import HostBranch, WorkerBranch
 from distir_ext._workers.channel import (
+    FROM_WORKERS,
+    LONGEST_FAILURE,
     Frame,
     FrameReader,
     Held,
     RawFrameReader,
+    _InMemory,
     decode,
     receive,
     send,
@@ -172,6 +177,95 @@ def test_claimed_length_takes_no_memory():
         read({"message": None, "buffers": [1 << 30, ["float32", [1 << 28]]]}, b"x" * 10_000)
     shadow = (1 << 27) // 1024 if SANITIZED else 0  # AddressSanitizer notes each 8 bytes of a GiB
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000 + shadow  # KiB
+
+
+def test_a_frame_takes_as_much_memory_as_it_has_bytes():
+    """However often a message refers to a buffer, and however many devices it names."""
+    content = b"x" * 1_000_000
+    part = {"part": {**PART, "devices": [[0, (1 << 20) - 1]], "mesh_shape": [(1 << 20) - 1]}}
+    frames = [
+        ({"list": [{"bytes": 0}] * 300}, [len(content)]),
+        ({"list": [{"tensor": 0}] * 300}, [["int8", [len(content)]]]),
+        ({"list": [part] * 20}, [len(content)]),
+    ]
+    for message, buffers in frames:
+        for known in (None, {}):
+            text = json.dumps({"message": message, "buffers": buffers}).encode()
+            frame = struct.pack("<Q", len(text)) + text + content
+            tracemalloc.start()
+            reader = FrameReader()
+            reader.known = known
+            (found,) = reader.read(_InMemory(frame))
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert most < 5 * len(frame)
+            assert len(found) in (20, 300)
+    assert found[0].layout.runs == [(0, (1 << 20) - 1)]
+    (same,) = FrameReader().read(_InMemory(frame_of({"list": [{"bytes": 0}] * 2}, b"abc")))
+    assert same == [b"abc", b"abc"]
+    assert same[0] is same[1]
+
+
+def frame_of(message, content):
+    text = json.dumps({"message": message, "buffers": [len(content)]}).encode()
+    return struct.pack("<Q", len(text)) + text + content
+
+
+def test_what_only_a_controller_says_is_not_read():
+    """Of a worker, directly or through its host."""
+    for message in (
+        {"held": [1, 0]},
+        {"list": [{"part": PART}]},
+        {"dict": {"x": {"held": [1, 0]}}},
+    ):
+        frame = frame_of(message, b"")
+        decode(frame)
+        with pytest.raises(ValueError, match="that the other side may not send"):
+            decode(frame, FROM_WORKERS)
+        for branch, sent in (
+            (WorkerBranch, frame),
+            (HostBranch, frame_of({"dict": {"from": None, "frame": {"bytes": 0}}}, frame)),
+        ):
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                theirs.sendall(sent)
+                try:
+                    said = branch(ours, [0]).read({}).broken
+                except ValueError as error:
+                    said = str(error)
+                assert "that the other side may not send" in said
+
+
+def test_memory_that_ends_is_an_error_of_the_frame(monkeypatch):
+    frame = frame_of({"list": [{"bytes": 0}]}, b"abc")
+    reader = FrameReader()
+    monkeypatch.setattr(reader, "_decode", lambda value: bytearray(1 << 62))
+    with pytest.raises(ValueError, match="there is no memory for what arrived"):
+        reader.read(_InMemory(frame))
+
+
+def test_failures_are_cut():
+    text = "\x1b" + "x" * (1 << 20)
+    failure = {
+        **dict.fromkeys(["function", "operator", "kind", "message", "backtrace"], text),
+        "worker": 1,
+        "device": 1,
+        "first": True,
+    }
+    found = check_answer(REQUEST, 1, {"failure": failure})["failure"]
+    assert found["message"].startswith(r"\x1bxxx")
+    assert found["message"].endswith(f"x... ({len(text) - LONGEST_FAILURE} more characters)")
+    assert len(check_greeting({"failure": text})["failure"]) < LONGEST_FAILURE + 100
+
+
+def test_worker_whose_failure_is_long():
+    """More than a header may have: it is that worker's error, with its kind."""
+    for length in (70 << 20, 10):
+        workers = start_workers("processes", [0, 1])
+        with pytest.raises(WorkerError, match=r"x{9}") as caught:
+            workers.run("fail", [None, "distir.test.fail_with"], [[], [length]])
+        assert (caught.value.worker, caught.value.kind) == (1, "ValueError")
+        assert len(str(caught.value)) < 2 * LONGEST_FAILURE
 
 
 def test_messages_arrive_as_they_were_sent():
@@ -396,4 +490,4 @@ def test_worker_that_says_anything_ends_its_session_with_an_error(header, messag
     with pytest.raises(WorkerError, match=message) as caught:
         workers.run("lie", [None, "distir.test.say"], [[], [frame]])
     assert (caught.value.worker, caught.value.kind) == (1, "ProtocolError")
-    assert workers.closed_because is not None
+    assert not workers.is_open

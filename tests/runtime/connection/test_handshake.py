@@ -14,6 +14,7 @@ import pytest
 from tests.runtime.connection.listeners import TOKEN, answering, relay, running_agent
 
 import distir_ext as dx
+from distir_ext._workers import processes
 from distir_ext._workers.channel import ChannelClosedError, receive, send
 from distir_ext._workers.connection import handshake, strangers
 from distir_ext._workers.connection.byte_stream import Stream
@@ -375,14 +376,14 @@ def test_a_host_that_never_starts_workers(monkeypatch):
     """It is stopped, or somebody else's by now; its machine still says that it is there."""
     never = threading.Event()
     monkeypatch.setattr(host_agent._HostedSession, "_start", lambda *arguments: never.wait())
-    monkeypatch.setattr(remote_processes, "_START_LIMIT", 0.3)
+    monkeypatch.setattr(processes, "LEAST_START_LIMIT", 0.3)
     monkeypatch.setenv("DISTIR_EXT_TOKEN", "of tests, and of no use elsewhere")
     credentials = Credentials(b"of tests, and of no use elsewhere")
     with running_agent(credentials) as agent:
         begin = time.monotonic()
         match = f"host {agent.address} did not start workers within 0.3 seconds"
         with pytest.raises(RuntimeError, match=match):
-            dx.Session(1, workers=dx.Hosts([agent.address]))
+            dx.Session(1, workers=dx.Hosts([agent.address]), timeout=0.3)
         assert time.monotonic() - begin < 5
         never.set()
 

@@ -60,7 +60,8 @@ class Board:
         make = tvm_ffi.get_global_func("distir.runtime.process_board")
         self.native = make(num_workers, in_flight)
         descriptor = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")
-        self.descriptor = descriptor(self.native)
+        self._file = os.fdopen(descriptor(self.native), "r+b", buffering=0)
+        self.descriptor = self._file.fileno()
         self.num_workers = num_workers
 
     def abort(self):

@@ -54,6 +54,32 @@ def test_frames_go_both_ways_at_once():
     other.close()
 
 
+def test_a_socket_that_is_closed_is_not_another_one():
+    """The system gives its number to the next socket, which TLS has nothing to do with."""
+    one, other = key_streams()
+    other_end = threading.Thread(target=other.receive, args=(1,))
+    other_end.start()
+    one.send_all(b"x")
+    other_end.join()
+    number = one.raw.fileno()
+    one.raw.close()  # and not the stream
+    next_one, its_peer = socket.socketpair()
+    assert number in (next_one.fileno(), its_peer.fileno())
+    with next_one, its_peer:
+        Tls(one.tls.native).sendmsg([memoryview(b"y")])
+        for each in (next_one, its_peer):
+            each.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.recv(1)
+    assert other.receive(1) == b"y"
+    one.close()
+    with pytest.raises(TlsError, match="the stream was closed"):
+        one.tls.recv_into(memoryview(bytearray(1)))
+    with pytest.raises(EOFError):
+        other.receive(1)
+    other.close()
+
+
 def test_reading_and_writing_wait_for_one_handshake(monkeypatch):
     """The answer to the handshake is found by whoever reads first, here before the writer waits."""
     one, other = key_streams()

@@ -9,17 +9,23 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
-import tvm
-import tvm_ffi
+import tvm_ffi  # and not TVM, which would take seconds of processor time in each worker
 
-from distir_ext._runtime.host_array import host_array
+from distir_ext._runtime.host_array import host_array, numpy_view
+
+
+def new_tensor(shape, dtype):
+    """Of memory that no other process sees."""
+    make = tvm_ffi.get_global_func("distir.runtime.new_host_tensor")
+    return make(tvm_ffi.Shape(tuple(shape)), str(dtype))
 
 
 def poison(tensor):
     """Fills a tensor with bytes that no test expects, so that unwritten elements show."""
-    size = tensor.numpy().nbytes
+    size = numpy_view(tensor).nbytes
     ctypes.memset(host_array(tensor).source.data_ptr(), 0xA5, size)
 
 
@@ -34,7 +40,7 @@ def run_builtin(name, *arguments):
     several = isinstance(shapes, list | tvm_ffi.Array)
     outputs = []
     for shape in shapes if several else [] if shapes is None else [shapes]:
-        outputs.append(tvm.runtime.empty(tuple(shape), dtype))
+        outputs.append(new_tensor(shape, dtype))
         poison(outputs[-1])
     tvm_ffi.get_global_func(f"distir.runtime.{name}")(*arguments, *outputs)
     return outputs if several else next(iter(outputs), None)
@@ -50,6 +56,21 @@ def run_builtins(calls):
 def all_reduce_in_place(x, groups, reduction):
     tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, groups, reduction, x)
     return x
+
+
+@tvm_ffi.register_global_func("distir.test.write_to_all", override=True)
+def write_to_all(text):
+    """Writes to the standard streams; the numbers of those that are there."""
+    there = [number for number in range(3) if Path(f"/proc/self/fd/{number}").exists()]
+    for number in there[1:]:
+        os.write(number, text.encode())
+    return tvm_ffi.Shape(tuple(there))
+
+
+@tvm_ffi.register_global_func("distir.test.fail_with", override=True)
+def fail_with(length):
+    """Fails with a text of so many characters."""
+    raise ValueError("x" * length)
 
 
 @tvm_ffi.register_global_func("distir.test.sleep_and_fail", override=True)
@@ -78,7 +99,7 @@ def exit_with(status):
 
 @tvm_ffi.register_global_func("distir.test.multiply", override=True)
 def multiply(x, w, out):
-    out.copyfrom(x.numpy() * w.numpy())
+    numpy_view(out)[...] = numpy_view(x) * numpy_view(w)
 
 
 @tvm_ffi.register_global_func("distir.test.kill_self", override=True)
@@ -132,16 +153,16 @@ def run_seen(name, x, arguments, shape, x_is_seen, out_is_seen):
         if is_seen:
             make = tvm_ffi.get_global_func("distir.runtime.new_tensor")
             return make(tvm_ffi.Shape(tuple(shape)), str(x.dtype))
-        return tvm.runtime.empty(tuple(shape), x.dtype)
+        return new_tensor(shape, x.dtype)
 
     operand = new(x.shape, x_is_seen)
-    operand.copyfrom(x)
+    numpy_view(operand)[...] = numpy_view(x)
     out = new(shape, out_is_seen)
     poison(out)
     tvm_ffi.get_global_func(f"distir.runtime.{name}")(operand, *arguments, out)
-    after = operand.numpy().copy()
+    after = numpy_view(operand).copy()
     poison(operand)  # nobody reads it any more
-    return [out, bool((after == x.numpy()).all())]
+    return [out, bool((after == numpy_view(x)).all())]
 
 
 @tvm_ffi.register_global_func("distir.test.variable", override=True)
@@ -153,10 +174,10 @@ def variable(name):
 @tvm_ffi.register_global_func("distir.test.reduce_ones", override=True)
 def reduce_ones(count):
     """The sum of ones of two workers."""
-    x = tvm.runtime.tensor(np.ones(count, "float32"))
-    out = tvm.runtime.empty((count,), "float32")
+    x = tvm_ffi.from_dlpack(np.ones(count, "float32"))
+    out = new_tensor((count,), "float32")
     tvm_ffi.get_global_func("distir.runtime.all_reduce")(x, "[[0,1]]", "sum", out)
-    return float(out.numpy()[0])
+    return float(numpy_view(out)[0])
 
 
 @tvm_ffi.register_global_func("distir.test.say", override=True)

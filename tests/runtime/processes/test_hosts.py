@@ -222,7 +222,7 @@ def test_failure_ends_the_step_on_all_hosts(agents, how):
     if how not in ("mismatch", "skip"):
         assert (error.worker, error.device, error.host) == (1, 1, agents[1].address)
         assert f"worker 1 (device 1 on host {agents[1].address}) failed" in str(error)
-    assert workers.closed_because is not None
+    assert not workers.is_open
     check_gone(pids)
 
 

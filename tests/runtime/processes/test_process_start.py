@@ -53,9 +53,15 @@ def test_a_worker_imports_neither_tvm_nor_torch(tmp_path):
 
 
 def test_modules_of_users_find_all_of_it(tmp_path):
-    """They are imported after TVM, into a whole distir_ext."""
+    """They import a whole distir_ext; those that do not ask for it, or for TVM, load less."""
+    (tmp_path / "small.py").write_text(
+        "import tvm_ffi\nfrom distir_ext._runtime.host_array import host_array\n"
+    )
+    found = modules_that_a_worker_imports(tmp_path, ", imports=['small']")
+    assert {"small", "tvm_ffi"} <= found
+    assert not {"torch", "tvm", "distir_ext"} & found
     found = modules_that_a_worker_imports(tmp_path, ", imports=['of_user']")
-    assert {"of_user", "torch", "tvm", "tvm.relax", "distir_ext"} <= found
+    assert {"of_user", "tvm", "tvm.relax", "distir_ext"} <= found
 
 
 @I.ir_module
@@ -116,6 +122,17 @@ def test_a_session_counts_the_workers_that_have_started(monkeypatch):
     monkeypatch.setattr(processes, "start_bar", count)
     dx.Session(2, workers="processes").close()
     assert counted == [2, 2]
+
+
+def test_a_worker_that_never_answers_while_it_starts(monkeypatch, tmp_path):
+    """Such as one that imports a module that waits: the session's limit for calls is its, too."""
+    monkeypatch.setattr(processes, "LEAST_START_LIMIT", 0.5)
+    (tmp_path / "waits.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"worker 0 did not start within 1.5 s"):
+        dx.Session(2, workers="processes", timeout=1.5, imports="waits")
+    assert time.monotonic() - begin < 10
 
 
 @pytest.mark.large

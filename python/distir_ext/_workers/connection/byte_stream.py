@@ -72,7 +72,11 @@ class Stream:
             TlsError: the other side is not accepted.
             OSError, EOFError: the connection has ended, or its time is over.
         """
-        self._complete(select.POLLIN, tls.handshake)
+        try:
+            self._complete(select.POLLIN, tls.handshake)
+        except BaseException:
+            tls.close()
+            raise
         self.tls = tls
         self._handshake_made = True
 
@@ -117,10 +121,25 @@ class Stream:
 
     def hang_up(self) -> None:
         """Ends a connection that no other thread waits on."""
-        hang_up(self.raw)
+        interrupt(self.raw)
+        self.close()
 
     def close(self) -> None:
+        if self.tls is not None:
+            self.tls.close()
         self.raw.close()
+
+    def forget(self) -> None:
+        """As :meth:`close`, in a fork, while the process that was forked goes on using it."""
+        if self.tls is not None:
+            self.tls.forget()
+        self.raw.close()
+
+    def hand_over(self) -> socket.socket:
+        """The socket without TLS, which belongs to the caller from now on."""
+        if self.tls is not None:
+            self.tls.close()
+        return self.raw
 
     def _make_handshake(self) -> None:
         """Makes the handshake in one thread, if reading and writing wait.

@@ -60,7 +60,7 @@ def make_identity(certificate: str = "", key: str = "", authority: str = "") -> 
 
 
 class Tls:
-    """One end of a TLS connection.
+    """One end of a TLS connection, which has a descriptor of its own for the socket.
 
     Args:
         native: See :meth:`of_identity` and :meth:`of_key`.
@@ -104,6 +104,14 @@ class Tls:
         handshake = tvm_ffi.get_global_func("distir.runtime.tls_handshake")
         if self._checked(handshake(self.native)) == 0:
             raise EOFError("it has hung up")
+
+    def close(self) -> None:
+        """Gives the socket back: reading and writing fail from now on, in all threads."""
+        tvm_ffi.get_global_func("distir.runtime.tls_close")(self.native)
+
+    def forget(self) -> None:
+        """As :meth:`close`, in a fork, where nobody may release a lock that another thread had."""
+        tvm_ffi.get_global_func("distir.runtime.tls_forget")(self.native)
 
     def binding(self) -> bytes:
         """What both ends have the same of, and no two connections."""

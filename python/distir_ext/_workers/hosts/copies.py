@@ -47,6 +47,7 @@ from distir_ext._workers.connection.handshake import (
     connect,
     receive_answer,
 )
+from distir_ext._workers.connection.tls import Tls
 from distir_ext._workers.hosts.host_agent import HostAgent
 from distir_ext._workers.hosts.openings import RefusedError
 from distir_ext._workers.hosts.versions import versions
@@ -150,9 +151,11 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
 
 @dataclass(frozen=True)
 class _Other:
-    """Another copy: the connection to it, its host's address, and which process it is there."""
+    """Another copy: the connection to it, TLS on that, its host's address, and which process it is
+    there."""
 
     descriptor: int
+    tls: Tls | None
     host: str
     process: str
 
@@ -264,6 +267,7 @@ class Leader:
             self._lines[rank] = stream
             self._others[rank] = _Other(
                 stream.fileno(),
+                stream.tls,
                 stream.raw.getpeername()[0],
                 f"pid {process}" if type(process) is int else "pid not stated",
             )
@@ -344,6 +348,8 @@ class Leader:
         self._forked = True
         self._agent.forget()
         for other in self._others.values():
+            if other.tls is not None:
+                other.tls.forget()
             with contextlib.suppress(OSError):
                 os.close(other.descriptor)
 

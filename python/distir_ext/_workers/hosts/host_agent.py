@@ -64,6 +64,7 @@ from distir_ext._workers.hosts.openings import (
 from distir_ext._workers.hosts.relay import Relay
 from distir_ext._workers.hosts.versions import versions
 from distir_ext._workers.hosts.workers_of_copy import WorkersOfCopy
+from distir_ext._workers.standard_streams import open_closed_ones
 
 _Result = TypeVar("_Result")
 
@@ -105,6 +106,7 @@ class HostAgent:
         credentials: Credentials,
         meet: Callable[[Stream, Any], None] | None = None,
     ) -> None:
+        open_closed_ones()
         self._credentials = credentials
         self._meet = meet
         self._listener = listen(address) if isinstance(address, str) else address
@@ -373,7 +375,7 @@ class _HostedSession:
         ends: dict[int, socket.socket] = {}
         for rank in self._ranks:
             peers = {
-                each.source: KeyedSocket(stream.raw, stream.key)
+                each.source: KeyedSocket(stream.hand_over(), stream.key)
                 for each, stream in streams.items()
                 if isinstance(each, PeerOpening) and each.target == rank
             }

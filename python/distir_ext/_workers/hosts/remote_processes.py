@@ -36,10 +36,6 @@ from distir_ext._workers.hosts.versions import versions
 # How long an agent may take to answer, in seconds, when all that it has to do is to look.
 _ANSWER_LIMIT = 2.0
 
-# The same of starting workers. An agent that runs limits by itself how long hosts may take to
-# connect to each other; this is for one that is stopped, whose machine still answers.
-_START_LIMIT = 300.0
-
 
 class RemoteProcesses(HostProcesses):
     """The worker processes of one host.
@@ -156,7 +152,7 @@ class RemoteProcesses(HostProcesses):
         return printable(str(self._look(request, f"host {self.name} was lost")))
 
     def forget(self) -> None:
-        self.line.close()
+        self.line.forget()
 
     def close(self) -> None:
         self.line.hang_up()
@@ -290,17 +286,25 @@ def start_on_hosts(
     for each in (each for root in tree for each in root.flat()):
         below = [(by_host[part.first][0], _ranks_in(part, by_host)) for part in each.below]
         agents[each.first].begin_start(by_host, below)
+    # An agent that runs limits by itself how long hosts may take to connect to each other; this is
+    # for one that is stopped, whose machine still answers.
+    waiting = set(agents)
     with selectors.DefaultSelector() as selector:
+        selector.register(started.bell, selectors.EVENT_READ)
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent)
-        deadline = time.monotonic() + _START_LIMIT
-        while late := [key.data.name for key in selector.get_map().values()]:
+        deadline = time.monotonic() + started.limit
+        while waiting:
             # Whoever answers first: a refusal has others wait.
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
+                late = ", ".join(agent.name for agent in agents if agent in waiting)
                 raise RuntimeError(
-                    f"host {', '.join(late)} did not start workers within {_START_LIMIT:g} seconds"
+                    f"host {late} did not start workers within {started.limit:g} seconds"
                 )
             for key, _ in ready:
+                if key.data is None:
+                    raise RuntimeError("the session is closed")
                 selector.unregister(key.fileobj)
                 key.data.finish_start()
+                waiting.discard(key.data)

@@ -42,8 +42,7 @@ class WorkersOfCopy(LocalProcesses):
             channel: Its end of the channel to the agent; its own from now on.
             peers: None: the communication library reaches workers of other hosts.
         """
-        descriptor = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self.board)
-        board = os.dup(descriptor)
+        board = tvm_ffi.get_global_func("distir.runtime.process_board_descriptor")(self.board)
         stream = Stream(channel)
 
         def run() -> None:

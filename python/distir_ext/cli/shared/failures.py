@@ -38,7 +38,8 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
                 warnings.simplefilter("ignore", category)
             warnings.showwarning = _one_line_warnings(command)
             status = run()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where the descriptor was closed
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "runtime/tls/tls_stream.h"
+#include "support/descriptor.h"
 
 namespace distir::runtime::cpu {
 
@@ -42,15 +43,13 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 }  // namespace
 
 struct PeerSockets::Connection {
-  Connection(int rank, const Peer& peer) : rank(rank), descriptor(peer.descriptor) {
+  Connection(int rank, const Peer& peer)
+      : rank(rank), descriptor(peer.descriptor), own(peer.descriptor) {
     if (peer.key.empty()) return;
-    tls = std::make_unique<tls::TlsStream>(descriptor, peer.connecting, peer.key);
+    tls = std::make_unique<tls::TlsStream>(std::move(own), peer.connecting, peer.key);
     staged.reserve(kRecordBytes);
   }
-  ~Connection() {
-    FreeBlock(block);
-    close(descriptor);
-  }
+  ~Connection() { FreeBlock(block); }
 
   // As recv and sendmsg of two parts.
   ssize_t Receive(char* data, size_t size);
@@ -65,6 +64,8 @@ struct PeerSockets::Connection {
 
   const int rank;
   const int descriptor;
+  // Either of them has the descriptor.
+  support::Descriptor own;
   std::unique_ptr<tls::TlsStream> tls;  // nullptr: as it is
   // Of the thread: the message that is being read.
   MessageHeader header;

@@ -37,6 +37,7 @@
 #include "runtime/session/shard.h"
 #include "runtime/session/step.h"
 #include "runtime/session/worker_context.h"
+#include "support/descriptor.h"
 
 namespace distir::runtime::cpu {
 
@@ -117,7 +118,8 @@ constexpr std::chrono::seconds kAfterPeers{10};
 // Ends this process soon after its controller is gone, whatever it is doing: when the other end of
 // the control channel is closed, or the controller's process has ended; and after the workers of
 // all other hosts, if there are any. Then it has the controller go on, if that is stopped.
-void ExitWithController(int control, int64_t controller, const ffi::Shape& peers) {
+void ExitWithController(int control_number, int64_t controller, const ffi::Shape& peers) {
+  const int control = support::Descriptor::CopyOf(control_number).Release();
   const int process =
       controller > 0 ? static_cast<int>(syscall(SYS_pidfd_open, controller, 0)) : -1;
   std::vector<pollfd> watched{{control, POLLRDHUP, 0}, {process, POLLIN, 0}};  // -1 is passed over
@@ -161,8 +163,8 @@ void CheckRank(int rank, const SharedMemory& memory) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
-  using BoardPtr = ffi::ObjectPtr<ProcessBoardObj>;
-  using WorkerPtr = ffi::ObjectPtr<ProcessWorkerObj>;
+  using BoardPtr = ffi::Arc<ProcessBoardObj>;
+  using WorkerPtr = ffi::Arc<ProcessWorkerObj>;
   refl::ObjectDef<ProcessBoardObj>(refl::init(false));
   refl::ObjectDef<ProcessWorkerObj>(refl::init(false));
   refl::GlobalDef()
@@ -175,7 +177,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                  std::min(memory, static_cast<size_t>(bytes_in_flight.value_or(memory))));
            })
       .def("distir.runtime.process_board_descriptor",
-           [](const BoardPtr& board) { return board->memory.descriptor(); })
+           // Another one of the same memory, which belongs to the caller.
+           [](const BoardPtr& board) {
+             return support::Descriptor::CopyOf(board->memory.descriptor()).Release();
+           })
       .def("distir.runtime.process_board_abort",
            [](const BoardPtr& board) { board->memory.Abort(-1); })
       // (what it runs, what it waits for or "")

@@ -128,6 +128,7 @@ ffi::Tensor CopyToDevice(const ffi::Tensor& tensor, const WorkerStream& worker, 
 }
 
 ffi::Tensor CopyToHost(const ffi::Tensor& tensor) {
+  DISTIR_REQUIRE(tensor.defined(), TypeError) << "copy_to_host takes a tensor, not None";
   static const ffi::Function allocate =
       ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
   ffi::Tensor result = allocate(ffi::Shape(tensor.shape()), tensor.dtype(), DLDevice{kDLCPU, 0},

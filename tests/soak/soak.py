@@ -1,0 +1,277 @@
+"""Opens, calls, closes, restarts and kills sessions of every kind of worker, in several threads.
+
+A session is used by a few threads at once. Each of them does one thing after the other, chosen at
+random from a seed that is printed: it calls, pipelines, measures, loads, counts, restarts, kills a
+worker, closes. Every result is compared with NumPy's. Allowed are errors that say that the session
+is closed, or that a worker was killed. When all sessions are closed, nothing may be left: neither
+processes nor descriptors, threads or memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import faulthandler
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import psutil
+from safetensors.numpy import save_file
+from tests.stages.programs import chain, chain_result, chain_values
+
+import distir_ext as dx
+from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+
+KINDS = ("threads", "processes", "hosts")
+_USERS = 3
+_WIDTHS = [8, 12, 8]
+_MESH = dx.Mesh(tp=2)
+_PLAN = {"w0": (None, "tp"), "w1": ("tp", None)}
+
+# One use of a session may not take longer, in seconds, on a loaded machine.
+_HANGS_AFTER = 120.0
+
+# What may be left of a run: descriptors and threads that are made once, of libraries, and memory
+# that the C library keeps for later.
+_MOST_DESCRIPTORS = 8
+_MOST_THREADS = 8
+_MOST_BYTES = 200e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """What a process has."""
+
+    children: frozenset[int]
+    descriptors: int
+    threads: int
+    num_bytes: int
+
+    @staticmethod
+    def now() -> Left:
+        """What this process has."""
+        gc.collect()
+        me = psutil.Process()
+        children = frozenset(each.pid for each in me.children(recursive=True))
+        return Left(children, me.num_fds(), me.num_threads(), me.memory_info().rss)
+
+    def check(self) -> None:
+        """Compares what there is with what there was; waits a moment for threads that end."""
+        end = time.monotonic() + 10
+        while True:
+            now = Left.now()
+            wrong = [
+                f"{name}: {was} before, {found} now"
+                for name, was, found, most in (
+                    ("children", 0, len(now.children - self.children), 0),
+                    ("descriptors", self.descriptors, now.descriptors, _MOST_DESCRIPTORS),
+                    ("threads", self.threads, now.threads, _MOST_THREADS),
+                    ("bytes", self.num_bytes, now.num_bytes, _MOST_BYTES),
+                )
+                if found - was > most
+            ]
+            if not wrong:
+                return
+            if time.monotonic() > end:
+                raise AssertionError(f"something is left: {'; '.join(wrong)}")
+            time.sleep(0.1)
+
+
+class Uses:
+    """What threads do with a session.
+
+    Args:
+        exe: The executable.
+        file: Its weights.
+        values: An input, and what comes of it.
+    """
+
+    def __init__(self, exe: Any, file: Path, values: tuple[Any, Any]) -> None:
+        self._exe = exe
+        self._file = file
+        self._x, self._expected = values
+        self.done: Counter[str] = Counter()
+
+    def one(self, kind: str, workers: Any, rng: random.Random, problems: list[str]) -> None:
+        """A session, from its opening to its end."""
+        session = dx.Session(_MESH, workers=workers, timeout=_HANGS_AFTER)
+        try:
+            model = session.load(self._exe, params=self._file)
+            until = time.monotonic() + rng.choice((0.2, 1.0, 3.0))
+            seeds = [rng.random() for _ in range(_USERS)]
+            users = [
+                threading.Thread(
+                    target=self._use,
+                    args=(kind, session, model, random.Random(seed), until, problems),
+                )
+                for seed in seeds
+            ]
+            for user in users:
+                user.start()
+            for user in users:
+                user.join(_HANGS_AFTER)
+                if user.is_alive():
+                    problems.append(f"a thread hangs with {session!r}")
+                    faulthandler.dump_traceback(all_threads=True)
+        finally:
+            session.close()
+        self.done[f"{kind}: sessions"] += 1
+
+    def _use(
+        self,
+        kind: str,
+        session: dx.Session,
+        model: Any,
+        rng: random.Random,
+        until: float,
+        problems: list[str],
+    ) -> None:
+        function = model["main"]
+        uses: list[tuple[str, float, Callable[[], Any]]] = [
+            ("call", 20, lambda: self._check(function)),
+            ("pipeline", 4, lambda: self._check(function.pipeline(3))),
+            ("profile", 2, lambda: function.profile(self._x, repeat=1, warmup=0)),
+            ("load", 2, lambda: self._check(session.load(self._exe, params=self._file))),
+            ("statistics", 2, session.statistics),
+            ("restart", 1.0 if kind == "threads" else 0.3, session.restart),
+            ("kill", 0.0 if kind == "threads" else 0.3, lambda: _kill(session, rng)),
+            ("close", 0.2, session.close),
+        ]
+        names, weights = [each[0] for each in uses], [each[1] for each in uses]
+        what = {name: use for name, _, use in uses}
+        while time.monotonic() < until:
+            name = rng.choices(names, weights)[0]
+            try:
+                what[name]()
+            except Exception as error:
+                if not _is_expected(error):
+                    problems.append(f"{kind}, {name}: {type(error).__name__}: {error}")
+                    return
+                with contextlib.suppress(RuntimeError):
+                    session.restart()
+                self.done[f"{kind}: {name}, ended"] += 1
+            else:
+                self.done[f"{kind}: {name}"] += 1
+
+    def _check(self, function: Callable[[Any], Any]) -> None:
+        found = function(self._x).numpy()
+        np.testing.assert_allclose(found, self._expected, rtol=1e-4, atol=1e-5)
+
+
+def _kill(session: dx.Session, rng: random.Random) -> None:
+    """Kills a worker; those of hosts are children of an agent of this process."""
+    children = psutil.Process().children(recursive=True)
+    mine = [each for each in children if "_workers.start" in " ".join(_command(each))]
+    if mine:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rng.choice(mine).send_signal(signal.SIGKILL)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether it says that the session is closed, or that a process was killed."""
+    text = str(error)
+    return (
+        (isinstance(error, RuntimeError) and "the session is closed" in text)
+        or "SIGKILL" in text
+        or (isinstance(error, ValueError) and "which is closed" in text)
+        or getattr(error, "kind", "") in ("ProcessLostError", "ConnectionError")
+    )
+
+
+@contextlib.contextmanager
+def _hosts() -> Iterator[dx.Hosts]:
+    """Two agents of this machine."""
+    token = "of a soak, and of no use elsewhere"
+    environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONPATH": os.pathsep.join(sys.path)}
+    agents = [
+        subprocess.Popen(
+            [sys.executable, "-m", "distir_ext", "host", "--bind", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(2)
+    ]
+    try:
+        addresses = []
+        for agent in agents:
+            assert agent.stdout is not None
+            addresses.append(agent.stdout.readline().removeprefix("listening at ").strip())
+        yield dx.Hosts(addresses, token=token)
+    finally:
+        for agent in agents:
+            agent.terminate()
+        for agent in agents:
+            agent.wait(20)
+            assert agent.stdout is not None
+            agent.stdout.close()
+
+
+def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None) -> str:
+    """Uses sessions, of each kind in a thread of its own.
+
+    Args:
+        seconds: For how long.
+        kinds: Of workers.
+        seed: Of what is done; None: another one each time.
+
+    Returns:
+        What was done, in words.
+
+    Raises:
+        AssertionError: something was wrong, hung, or is left; says what.
+    """
+    seed = int(time.time()) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    exe = dx.build(dx.annotate(chain(_WIDTHS, rows="n"), _MESH, _PLAN))
+    x, weights = chain_values(_WIDTHS, rows=6)
+    problems: list[str] = []
+    with TemporaryDirectory() as folder, _hosts() as hosts:
+        file = Path(folder) / "weights.safetensors"
+        save_file(weights, file)
+        uses = Uses(exe, file, (x, chain_result(x, weights)))
+
+        def repeat(number: int, kind: str, until: float) -> None:
+            rng = random.Random(seed + number)
+            workers = hosts if kind == "hosts" else kind
+            while time.monotonic() < until and not problems:
+                try:
+                    uses.one(kind, workers, rng, problems)
+                except Exception as error:
+                    if not _is_expected(error):
+                        problems.append(f"{kind}: {type(error).__name__}: {error}")
+
+        for kind in kinds:  # what libraries make once
+            uses.one(kind, hosts if kind == "hosts" else kind, random.Random(0), problems)
+        before = Left.now()
+        until = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=repeat, args=(*each, until)) for each in enumerate(kinds)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if problems:
+            raise AssertionError(f"seed {seed}: " + "\n".join(problems))
+        before.check()
+    return ", ".join(f"{name} {count}" for name, count in sorted(uses.done.items()))
