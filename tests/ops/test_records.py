@@ -182,6 +182,10 @@ PATTERNS = {
 }
 
 
+def relax_names(names: str) -> set[str]:
+    return {f"relax.{name}" for name in names.split()}
+
+
 # Kernels for operators, written in Python.
 KERNELS = {
     "_compile/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
@@ -192,6 +196,17 @@ KERNELS = {
         "relax.nn.softmax",
         "relax.sigmoid",
     },
+    "_compile/conversions.py": {"relax.astype"},
+    "_compile/division.py": {"relax.floor_divide", "relax.floor_mod"},
+    "_compile/dtypes.py": relax_names(
+        "acos acosh add asin asinh atan atan2 cosh equal floor_divide floor_mod greater "
+        "greater_equal isfinite isinf isnan less less_equal log_add_exp logical_not max maximum "
+        "min minimum mod multiply negative nn.layer_norm not_equal power sign sinh"
+    ),
+    "_compile/not_a_number.py": relax_names(
+        "divide full full_like max maximum min minimum multiply sign zeros zeros_like"
+    ),
+    "_compile/ordering.py": relax_names("argmax argmin argsort bucketize median sort topk"),
 }
 # What is looked for.
 PYTHON_PATTERNS = {

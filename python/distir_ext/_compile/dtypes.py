@@ -34,8 +34,12 @@ _COMPUTED_IN: dict[str, dict[str, str]] = {
         f"relax.{name}": {"bfloat16": "float32"}
         for name in (
             *("isnan", "isinf", "isfinite", "nn.layer_norm"),
-            *("mod", "floor_mod", "floor_divide", "power", "log_add_exp"),
+            *("power", "log_add_exp"),
         )
+    },
+    **{
+        f"relax.{name}": {"float16": "float32", "bfloat16": "float32"}
+        for name in ("mod", "floor_mod", "floor_divide")
     },
     **{
         f"relax.{name}": {"bool": "int8"}
