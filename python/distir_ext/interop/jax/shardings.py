@@ -22,6 +22,10 @@ from distir_ext.interop.shardy.mesh_dims import mesh_of
 from distir_ext.interop.shardy.program import without_names
 from distir_ext.mesh import Mesh
 
+# What operations of sdy state shardings by.
+_OF_ONE = ("sharding", "out_sharding")
+_OF_SEVERAL = ("in_shardings", "out_shardings", "sdy.sharding")
+
 
 class Shardings:
     """The meshes of a StableHLO module.
@@ -201,10 +205,10 @@ def _stated(module: Any) -> Iterator[Any]:
     """All shardings of values that a module states."""
     for op in nested_operations(module.operation):
         yield from results_shardings(op) or ()
-        if op.name == "sdy.sharding_constraint":
-            yield op.attributes["sharding"]
-        if op.name == "sdy.manual_computation":
-            yield from (*per_value(op, "in_shardings"), *per_value(op, "out_shardings"))
+        if op.name.startswith("sdy."):
+            yield from (op.attributes[each] for each in _OF_ONE if each in op.attributes)
+            for name in (each for each in _OF_SEVERAL if each in op.attributes):
+                yield from per_value(op, name)
         for kind in ("arg_attrs", "res_attrs"):
             if op.name == "func.func" and kind in op.attributes:
                 count = len(ir.ArrayAttr(op.attributes[kind]))
