@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.interop.jax.against_jax import check
+from tests.targets import QUICK
 
 import distir_ext as dx
 
@@ -161,3 +162,27 @@ def test_decompositions_of_matrices():
     check(decompose, x, square, tolerance=1e-4)
     with pytest.raises(ValueError, match=r"complex.*test_kernels.py:\d+"):
         dx.interop.jax.from_exported(jax.jit(jnp.linalg.eig).lower(square))
+
+
+def test_sizes_that_are_known_when_it_runs():
+    (rows_,) = jax.export.symbolic_shape("2*rows")
+
+    def function(x):
+        square = jnp.eye(4) + 0 * x[:, :, None] * x[:, None, :]
+        return (
+            lax.bitcast_convert_type(x, jnp.uint8),
+            lax.population_count(x.astype(jnp.int32)),
+            lax.reduce(x, -jnp.inf, jnp.logaddexp, (1,)),
+            lax.reduce(x, -jnp.inf, jnp.logaddexp, (0,)),
+            jnp.linalg.cholesky(square),
+        )
+
+    given = jax.ShapeDtypeStruct((rows_, 4), "float32")
+    mod = dx.interop.jax.from_exported(jax.export.export(jax.jit(function))(given))
+    exe = dx.build(dx.annotate(mod, dx.Mesh(x=2), {"x": ("x", None)}), target=QUICK)
+    with dx.Session(2) as session:
+        model = session.load(exe)
+        for count in (4, 6):
+            x = rows(count, 4)
+            for ours, theirs in zip(model["main"](x), function(x), strict=True):
+                np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-5, atol=1e-5)

@@ -131,3 +131,26 @@ def test_products_and_linear_algebra():
     np.testing.assert_allclose(product, a @ X[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(factor, lower, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(solved, np.linalg.solve(lower.T, a), rtol=1e-3, atol=1e-3)
+
+
+def test_scatters_of_several_tensors():
+    numbers = "update_window_dims = [1], inserted_window_dims = [0], "
+    numbers += "scatter_dims_to_operand_dims = [0], index_vector_dim = 1"
+    scalars = ", ".join(f"%{name}: tensor<f32>" for name in "abcd")
+    text = main(
+        f"%x: {F} {ROWS}, %y: {F}, %i: tensor<2x1xi32>, %u: tensor<2x8xf32>",
+        [F, F],
+        '%0:2 = "stablehlo.scatter"(%x, %y, %i, %u, %u) ({',
+        f"^bb0({scalars}):",
+        "%s = stablehlo.add %a, %c : tensor<f32>",
+        "stablehlo.return %s, %d : tensor<f32>, tensor<f32>",
+        f"}}) {{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>}} : "
+        f"({F}, {F}, tensor<2x1xi32>, tensor<2x8xf32>, tensor<2x8xf32>) -> ({F}, {F})",
+        "%0#0, %0#1",
+    )
+    (added, replaced), _ = run(text, X, X * 2, np.array([[5], [1]], "int32"), X[:2])
+    wanted_sum, wanted = X.copy(), X * 2
+    wanted_sum[[5, 1]] += X[:2]
+    wanted[[5, 1]] = X[:2]
+    np.testing.assert_allclose(added, wanted_sum, rtol=1e-6)
+    np.testing.assert_array_equal(replaced, wanted)

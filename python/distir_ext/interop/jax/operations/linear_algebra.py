@@ -21,12 +21,15 @@ from distir_ext.interop.jax.sizes import shape_of_type
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    Value,
     enumerator,
+    open_tensor_of,
     stated_by,
 )
 from distir_ext.interop.jax.table import enter_all, translates
-from distir_ext.interop.jax.writer import Known, Writer, fields_of, relax_type, sizes_of
+from distir_ext.interop.jax.writer import Known, Writer, fields_of, sizes_of
 
+_OPERANDS = {"orgqr": 2, "trsm": 2}  # of routines that take more than one
 # By routine the attributes that are its options, in this order, each the code of a letter.
 _ROUTINES: dict[str, tuple[str, ...]] = {
     "geqrf": (),
@@ -75,9 +78,19 @@ def _lapack(writer: Writer, op: Operation) -> list[Known]:
     target = op.attributes["call_target_name"].value
     routine = target.removesuffix("_ffi")[len("lapack_") + 1 :]
     options = "".join(chr(int(stated[name].value)) for name in _ROUTINES[routine])
-    operands = [writer.full(each) for each in op.operands]
-    results = [relax_type(each.type) for each in op.results]
+    # Behind them are the shapes of results, where these are not static.
+    operands = [writer.full(each) for each in list(op.operands)[: _OPERANDS.get(routine, 1)]]
+    results = [_type_of(each, operands[0]) for each in op.results]
     return list(_called(writer, routine, operands, options, results))
+
+
+def _type_of(value: Value, first: relax.Expr) -> relax.TensorType:
+    """The type of a result; sizes that are not static are those of the stack, as of the operand."""
+    shape, dtype = open_tensor_of(value.type)
+    stack = sizes_of(first)[:-2]
+    if None in shape[len(stack) :]:
+        raise UnsupportedError(f"has the type {value.type}: matrices of a size that is not static")
+    return relax.TensorType([*stack, *shape[len(stack) :]], dtype)
 
 
 for _routine in _ROUTINES:
@@ -87,7 +100,8 @@ for _routine in _ROUTINES:
 @translates("stablehlo.cholesky")
 def _cholesky(writer: Writer, op: Operation) -> Known:
     """The triangle that is asked for; the other one is not said to be anything."""
-    a, kind = writer.full(op.operands[0]), relax_type(op.results[0].type)
+    a = writer.full(op.operands[0])
+    kind = _type_of(op.results[0], a)
     is_lower = "lower" in op.attributes and bool(op.attributes["lower"].value)
     info = relax.TensorType(list(kind.shape.values)[:-2], "int32")
     made = _called(writer, "potrf", [a], "L" if is_lower else "U", [kind, info])[0]
@@ -101,5 +115,5 @@ def _triangular_solve(writer: Writer, op: Operation) -> Known:
     form = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "T"}[enumerator(op, "transpose_a")]
     diagonal = "U" if op.attributes["unit_diagonal"].value else "N"
     operands = [writer.full(each) for each in op.operands]
-    kind = relax_type(op.results[0].type)
+    kind = _type_of(op.results[0], operands[1])
     return _called(writer, "trsm", operands, side + uplo + form + diagonal, [kind])[0]

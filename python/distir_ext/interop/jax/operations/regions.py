@@ -26,14 +26,16 @@ from distir_ext.interop.jax.stablehlo import (
     numpy_dtype,
     only_block,
     pairs,
+    rank_of,
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, dims_of, sizes_of
+from distir_ext.interop.jax.writer import Known, Writer, dims_of
 
 _SAMPLES = (0, 1, 3, -2.5)  # that tell whether an initial value changes anything
 
-_Read = Callable[[te.Tensor, Sequence[Any]], Expression]
+_Read = Callable[[te.Tensor, Sequence[Any]], tuple[Expression, Any]]
+_Sizes = Callable[[Sequence[Size]], tuple[Sequence[Size], Sequence[Size]]]
 
 
 class _Combination:
@@ -65,22 +67,20 @@ class _Combination:
         ]
         self.is_known = all(each is not None for each in self._known)
 
-    def reduced(
-        self, name: str, shape: Sequence[Size], axes: Sequence[Size], read: _Read
-    ) -> list[relax.Expr]:
+    def reduced(self, name: str, sizes: _Sizes, read: _Read) -> list[relax.Expr]:
         """Tensors of a shape: each element what it is of those along the axes.
 
         Args:
             name: Of the kernel.
-            shape: Of the result.
-            axes: How many elements there are along each.
+            sizes: From the shape of the tensors in a kernel, which has its own variables, to that
+                of the result, and how many elements there are along each axis.
             read: The element of a tensor at indices of the result and along the axes, and
                 whether it is there; those that are not there count as the initial value.
         """
         if self.is_known:
-            return computed(self._writer, name, self._from_starts(shape, axes, read), self.tensors)
-        found = computed(self._writer, name, self._from_first(shape, axes, read), self.tensors)[1:]
-        return self._with_starts(name, shape, found)
+            return computed(self._writer, name, self._from_starts(sizes, read), self.tensors)
+        found = computed(self._writer, name, self._from_first(sizes, read), self.tensors)[1:]
+        return self._with_starts(name, found)
 
     def leaves_starts(self) -> bool:
         """Whether the initial values are known to change nothing that they are combined with."""
@@ -93,7 +93,7 @@ class _Combination:
             for each in itertools.product(*numbers)
         )
 
-    def _from_starts(self, shape: Sequence[Size], axes: Sequence[Size], read: _Read) -> Any:
+    def _from_starts(self, sizes: _Sizes, read: _Read) -> Any:
         count = len(self.tensors)
 
         def combine(so_far: Any, new: Any) -> Any:
@@ -101,6 +101,7 @@ class _Combination:
             return made[0] if count == 1 else tuple(made)
 
         def make(*tensors: te.Tensor) -> Any:
+            shape, axes = sizes(tensors[0].shape)
             along = [te.reduce_axis((0, size), name=f"k{i}") for i, size in enumerate(axes)]
             reduction = te.comm_reducer(
                 combine, lambda *_: self._known[0] if count == 1 else tuple(self._known), "combine"
@@ -119,7 +120,7 @@ class _Combination:
 
         return make
 
-    def _from_first(self, shape: Sequence[Size], axes: Sequence[Size], read: _Read) -> Any:
+    def _from_first(self, sizes: _Sizes, read: _Read) -> Any:
         """The same without initial values: the first result says whether there was an element."""
         zeros = [constant(0, dtype) for dtype in self.dtypes]
 
@@ -134,6 +135,7 @@ class _Combination:
             return (tirx.any(is_old, is_new), *values)
 
         def make(*tensors: te.Tensor) -> Any:
+            shape, axes = sizes(tensors[0].shape)
             along = [te.reduce_axis((0, size), name=f"k{i}") for i, size in enumerate(axes)]
             nothing = (constant(0, "bool"), *zeros)
             reduction = te.comm_reducer(combine, lambda *_: nothing, "combine")
@@ -153,9 +155,7 @@ class _Combination:
 
         return make
 
-    def _with_starts(
-        self, name: str, shape: Sequence[Size], found: Sequence[relax.Expr]
-    ) -> list[relax.Expr]:
+    def _with_starts(self, name: str, found: Sequence[relax.Expr]) -> list[relax.Expr]:
         count = len(found)
 
         def make(*tensors: te.Tensor) -> Any:
@@ -166,7 +166,7 @@ class _Combination:
                 )
                 return made[0] if count == 1 else tuple(made)
 
-            return elements(shape, element, "started")
+            return elements(tensors[-1].shape, element, "started")
 
         return computed(self._writer, f"{name}_started", make, [*self.starts, *found])
 
@@ -178,15 +178,17 @@ def _listed(value: Any) -> tuple[Any, ...]:
 def reduced_by_region(writer: Writer, op: Operation) -> list[Known]:
     """Tensors, reduced along dimensions by a region of any kind."""
     combination = _Combination(writer, op, len(op.results))
-    dims, shape = integers(op, "dimensions"), sizes_of(combination.tensors[0])
-    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    dims, rank = integers(op, "dimensions"), rank_of(op.operands[0])
+    kept = [dim for dim in range(rank) if dim not in dims]
 
     def read(tensor: te.Tensor, places: Sequence[Any]) -> tuple[Expression, None]:
         index = dict(zip([*kept, *dims], places, strict=True))
-        return tensor(*(index[dim] for dim in range(len(shape)))), None
+        return tensor(*(index[dim] for dim in range(rank))), None
 
-    axes = [shape[dim] for dim in dims]
-    return list(combination.reduced("reduce", [shape[dim] for dim in kept], axes, read))
+    def sizes(shape: Sequence[Size]) -> tuple[list[Size], list[Size]]:
+        return [shape[dim] for dim in kept], [shape[dim] for dim in dims]
+
+    return list(combination.reduced("reduce", sizes, read))
 
 
 # ---- windows
@@ -274,7 +276,9 @@ def windows_by_region(writer: Writer, op: Operation) -> list[Known]:
     along = windows.scanned()
     if along is not None and combination.leaves_starts():
         return list(_scanned(writer, combination, windows.shape, *along))
-    return list(combination.reduced("reduce_window", windows.count, windows.size, windows.read))
+    return list(
+        combination.reduced("reduce_window", lambda _: (windows.count, windows.size), windows.read)
+    )
 
 
 def _scanned(
