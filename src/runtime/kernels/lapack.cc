@@ -136,6 +136,7 @@ void ByDtype(const char* name, std::initializer_list<TensorView> tensors, const 
       dtype.code == kDLFloat && dtype.lanes == 1 && (dtype.bits == 32 || dtype.bits == 64);
   for (const TensorView& each : tensors) {
     const DLDataType other = each.dtype();
+    if (each.device().device_type != kDLCPU) Fail(name, "a matrix is not in host memory");
     if (!is_float || other.code != dtype.code || other.bits != dtype.bits) {
       Fail(name, "a matrix is " + std::string(ffi::DLDataTypeToString(other)) +
                      "; all are float32, or all float64");

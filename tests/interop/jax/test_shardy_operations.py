@@ -6,7 +6,7 @@ from tests.targets import QUICK
 
 import distir_ext as dx
 
-pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
+jax = pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
 
 MESH = 'sdy.mesh @mesh = <["a"=2, "b"=2]>\n'
 X = np.random.default_rng(0).standard_normal((8, 8)).astype("float32")
@@ -154,3 +154,35 @@ def test_scatters_of_several_tensors():
     wanted[[5, 1]] = X[:2]
     np.testing.assert_allclose(added, wanted_sum, rtol=1e-6)
     np.testing.assert_array_equal(replaced, wanted)
+
+
+def test_batch_normalisation():
+    v, attributes = "tensor<8xf32>", "{epsilon = 0.01 : f32, feature_index = 1 : i64}"
+    vectors = f"({F}, {v}, {v}, {v}"
+    text = main(
+        f"%x: {F} {ROWS}, %s: {v}, %o: {v}, %g: {F}",
+        [F, v, v, F, F, v, v],
+        f'%0:3 = "stablehlo.batch_norm_training"(%x, %s, %o) {attributes} : '
+        f"({F}, {v}, {v}) -> ({F}, {v}, {v})",
+        f'%1 = "stablehlo.batch_norm_inference"(%x, %s, %o, %s, %o) {attributes} : '
+        f"{vectors}, {v}) -> {F}",
+        f'%2:3 = "stablehlo.batch_norm_grad"(%x, %s, %0#1, %0#2, %g) {attributes} : '
+        f"{vectors}, {F}) -> ({F}, {v}, {v})",
+        "%0#0, %0#1, %0#2, %1, %2#0, %2#1, %2#2",
+    )
+    scale, offset = np.linspace(1, 2, 8, dtype="float32"), np.linspace(0.5, 3, 8, dtype="float32")
+    given = X[::-1] * 3
+
+    def normal(x, mean, variance):
+        return (x - mean) / jax.numpy.sqrt(variance + 0.01)
+
+    def training(x, scale, offset):
+        return normal(x, x.mean(0), x.var(0)) * scale + offset
+
+    wanted, back = jax.vjp(training, X, scale, offset)
+    inference = normal(X, scale, offset) * scale + offset
+    found, _ = run(text, X, scale, offset, given)
+    for ours, theirs in zip(
+        found, (wanted, X.mean(0), X.var(0), inference, *back(given)), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

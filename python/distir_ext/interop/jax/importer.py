@@ -24,6 +24,7 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     linear_algebra,
     loops,
     manual,
+    normalization,
     random_bits,
     reduction,
 )

@@ -193,6 +193,11 @@ def integer(op: Operation, name: str) -> int:
     return int(ir.IntegerAttr(op.attributes[name]).value)
 
 
+def float_of(op: Operation, name: str) -> float:
+    """An attribute that is one float."""
+    return float(ir.FloatAttr(op.attributes[name]).value)
+
+
 def pairs(op: Operation, name: str, count: int) -> list[tuple[int, int]]:
     """An attribute of (low, high) per dimension; zeros if it is absent."""
     if name not in op.attributes:
