@@ -24,6 +24,7 @@ from distir_ext._params.memory_file import MappedMemory, is_memory_file
 from distir_ext._params.process_memory import process_of
 from distir_ext._params.regular_file import open_file
 from distir_ext._runtime.host_array import (
+    ArrayInParts,
     HostArray,
     check_counts,
     check_shape,
@@ -62,7 +63,7 @@ class MappedFiles:
     def __init__(self, memory: MappedMemory | None = None) -> None:
         self._memory = MappedMemory() if memory is None else memory
         self._bytes: dict[Path, np.ndarray[Any, Any]] = {}
-        self._opened: list[HostArray] = []
+        self._opened: list[HostArray | ArrayInParts] = []
 
     def bytes(self, path: Path) -> np.ndarray[Any, Any]:
         """All bytes of a file.
@@ -104,10 +105,10 @@ class MappedFiles:
         if process is not None:
             size = stored_dtype(stored.dtype).itemsize
             strides = [prod(stored.shape[dim + 1 :]) * size for dim in range(len(stored.shape))]
-            array = HostArray(
+            memory = HostArray(
                 None, stored.offset, stored.shape, tuple(strides), stored.dtype, process
             )
-            return array.shard(piece.begin, extent, str(stored))
+            return memory.shard(piece.begin, extent, str(stored))
         array = host_array(stored.read(self, piece.begin, piece.end))
         self._opened.append(array)
         return array.shard([0] * len(extent), extent, str(stored))

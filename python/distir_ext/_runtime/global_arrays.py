@@ -14,7 +14,7 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted
 from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import StoredArray, StoredShards
-from distir_ext._runtime.host_array import HostArray, host_array
+from distir_ext._runtime.host_array import ArrayInParts, HostArray, host_array
 from distir_ext._runtime.moved_array import MovedArray, MovedCut
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
@@ -33,7 +33,7 @@ from distir_ext._workers.cuts import Cut, StoredCut, cuts_of, samples
 Sizes = Mapping[str, tuple[int, str]]
 
 
-_Cut = HostArray | MovedArray | StoredArray | StoredShards
+_Cut = HostArray | ArrayInParts | MovedArray | StoredArray | StoredShards
 
 
 class SizeBinding:
@@ -85,7 +85,7 @@ class ArgumentCutter:
         self.binding = SizeBinding(known)
         self._dividing = dividing or {}
         self._workers = workers
-        self._arrays: list[HostArray] = []
+        self._arrays: list[HostArray | ArrayInParts] = []
 
     def cut(self, value: Any, spec: Spec, where: str) -> Any:
         """Checks one argument.
@@ -166,7 +166,7 @@ class ArgumentCutter:
 
     def _open(
         self, value: Any, where: str
-    ) -> HostArray | ShardedArray | StoredArray | StoredShards:
+    ) -> HostArray | ArrayInParts | ShardedArray | StoredArray | StoredShards:
         if isinstance(value, ShardedArray | StoredArray | StoredShards):
             return value
         try:

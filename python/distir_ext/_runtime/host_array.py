@@ -68,6 +68,57 @@ class HostArray:
         )
 
 
+@dataclass(frozen=True)
+class ArrayInParts:
+    """An array of this process whose parts lie apart, as JAX has one that several devices share.
+
+    Attributes:
+        parts: Where each part begins, and its elements.
+        shape: Sizes in elements.
+        dtype: TVM's name of the element type.
+    """
+
+    parts: tuple[tuple[tuple[int, ...], HostArray], ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    def shard(self, begin: Sequence[int], extent: Sequence[int], file: str = "") -> Any:
+        """As :meth:`HostArray.shard`; elements come from those parts that have some of the box."""
+        parts, places = [], []
+        for first, part in self.parts:
+            low = tuple(max(pair) for pair in zip(begin, first, strict=True))
+            ends = zip(begin, extent, first, part.shape, strict=True)
+            high = tuple(min(b + size, f + mine) for b, size, f, mine in ends)
+            if any(last <= start for start, last in zip(low, high, strict=True)):
+                continue
+            parts.append(part.shard(_minus(low, first), _minus(high, low), file))
+            places.append(tvm_ffi.Shape(_minus(low, begin)))
+        join = tvm_ffi.get_global_func("distir.runtime.joined_shard")
+        return join(tvm_ffi.Shape(tuple(extent)), self.dtype, parts, places)
+
+
+def _minus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a - b for a, b in zip(one, other, strict=True))
+
+
+def _of_jax(array: Any) -> HostArray | ArrayInParts:
+    """An array of JAX: its parts on the devices of this process, each of them once."""
+    if array.is_deleted():
+        raise TypeError("it has been deleted, as donated arguments are")
+    if not array.is_fully_addressable:
+        raise TypeError("parts of it are on devices of other processes")
+    shape = tuple(array.shape)
+    parts: dict[tuple[int, ...], HostArray] = {}
+    for shard in array.addressable_shards:
+        begin = tuple(each.indices(size)[0] for each, size in zip(shard.index, shape, strict=True))
+        if begin not in parts:
+            parts[begin] = _of_dlpack(shard.data)
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    dtype = next(iter(parts.values())).dtype
+    return ArrayInParts(tuple(parts.items()), shape, dtype)
+
+
 def _of_numpy(array: np.ndarray[Any, Any]) -> HostArray:
     if array.dtype.hasobject or array.dtype.names is not None or array.dtype.kind in "USMm":
         raise TypeError(f"it is an array of {array.dtype}, not of numbers")
@@ -85,12 +136,21 @@ def _of_tensor(tensor: Any) -> HostArray:
     return HostArray(tensor, tensor, tuple(tensor.shape), strides, str(dtype))
 
 
-def host_array(value: Any) -> HostArray:
+def _of_dlpack(value: Any) -> HostArray:
+    try:
+        return _of_tensor(tvm_ffi.from_dlpack(value))
+    except (RuntimeError, BufferError, ValueError) as error:
+        # PyTorch adds where in its sources this was said.
+        reason = str(error).partition("\n")[0]
+        raise TypeError(f"its memory cannot be shared: {reason}") from error
+
+
+def host_array(value: Any) -> HostArray | ArrayInParts:
     """Any array as memory.
 
     Args:
-        value: A NumPy array or scalar, a TVM tensor, an object with ``__dlpack__`` on the CPU, or
-            what ``numpy.asarray`` accepts.
+        value: A NumPy array or scalar, a TVM tensor, an array of JAX on devices of the host, an
+            object with ``__dlpack__`` on the CPU, or what ``numpy.asarray`` accepts.
 
     Raises:
         TypeError: it is none of these, or not in host memory; the message continues "... : ".
@@ -99,15 +159,12 @@ def host_array(value: Any) -> HostArray:
         return _of_numpy(np.asarray(value))
     if isinstance(value, tvm_ffi.Tensor):
         return _of_tensor(value)
+    if hasattr(type(value), "addressable_shards") and hasattr(type(value), "__dlpack__"):
+        return _of_jax(value)
     if hasattr(value, "__dlpack__"):
         if getattr(value, "requires_grad", False):
             value = value.detach()  # PyTorch shares the memory of tensors without gradients only
-        try:
-            return _of_tensor(tvm_ffi.from_dlpack(value))
-        except (RuntimeError, BufferError, ValueError) as error:
-            # PyTorch adds where in its sources this was said.
-            reason = str(error).partition("\n")[0]
-            raise TypeError(f"its memory cannot be shared: {reason}") from error
+        return _of_dlpack(value)
     try:
         array = np.asarray(value)
         if array.dtype.hasobject and array.ndim == 0:

@@ -14,18 +14,32 @@ namespace rules {
 
 namespace {
 
-std::map<std::string, std::unique_ptr<RuleText>>& UserRules() {
-  static std::map<std::string, std::unique_ptr<RuleText>> rules;
+using Rules = std::map<std::string, std::unique_ptr<RuleText>>;
+
+Rules& UserRules() {
+  static Rules rules;
+  return rules;
+}
+
+Rules& OwnRules() {
+  static Rules rules;
   return rules;
 }
 
 }  // namespace
 
+void EnterRuleOfFunction(const std::string& name, const std::string& rule) {
+  OwnRules()[name] = std::make_unique<RuleText>(ParseRule(name, rule));
+}
+
 const RuleText* FindUserRule(const ir::Call& call) {
-  if (UserRules().empty()) return nullptr;
   if (!ir::Op::Is(call.op()) && !ir::ExternFunc::Is(call.op())) return nullptr;
-  auto found = UserRules().find(ir::CalleeName(call));
-  return found == UserRules().end() ? nullptr : found->second.get();
+  for (const Rules* rules : {&UserRules(), &OwnRules()}) {
+    if (rules->empty()) continue;
+    auto found = rules->find(ir::CalleeName(call));
+    if (found != rules->end()) return found->second.get();
+  }
+  return nullptr;
 }
 
 std::optional<RuleText> StatedRule(const std::string& name, const ir::PrimFunc& function) {

@@ -22,6 +22,8 @@ namespace rules {
  * its buffers. */
 constexpr const char* kRuleAttribute = "distir.rule";
 
+/*! \brief Enters the rule of a packed function of this library, which a user's rule replaces. */
+void EnterRuleOfFunction(const std::string& name, const std::string& rule);
 /*! \brief The rule registered for what a call calls, or null. */
 const RuleText* FindUserRule(const ir::Call& call);
 /*! \brief The rule that a kernel states. */

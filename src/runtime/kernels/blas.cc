@@ -64,6 +64,7 @@ class Blas {
   }
   template <typename T>
   const Functions<T>& Of() const;
+  void* library() const { return library_; }
 
  private:
   Blas() {
@@ -75,6 +76,7 @@ class Blas {
                    "loops; pip install scipy-openblas32\n");
       return;
     }
+    library_ = library;
     UseOneThread(library);
     Find(library, "cblas_sgemm", &of_float_.gemm);
     Find(library, "cblas_sgemv", &of_float_.gemv);
@@ -82,6 +84,7 @@ class Blas {
     Find(library, "cblas_dgemv", &of_double_.gemv);
   }
 
+  void* library_ = nullptr;
   Functions<float> of_float_;
   Functions<double> of_double_;
 };
@@ -163,6 +166,13 @@ void MultiplyByLoops(const MatrixProduct& p, const T* a, const T* b, T* c, bool 
 
 void SetBlasLibrary(const std::string& path, const std::string& prefix) {
   *ChosenLibrary() = {path, prefix};
+}
+
+void* FindBlasFunction(const std::string& name) {
+  void* library = Blas::Get().library();
+  void* found = nullptr;
+  if (library != nullptr) Find(library, name, &found);
+  return found;
 }
 
 template <typename T>

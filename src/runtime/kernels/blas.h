@@ -20,6 +20,10 @@ namespace distir::runtime {
  */
 void SetBlasLibrary(const std::string& path, const std::string& prefix);
 
+/*! \brief A function of the library by its name without the prefix, also of its LAPACK; null where
+ * there is none. */
+void* FindBlasFunction(const std::string& name);
+
 /*! \brief Sizes of c (m, n) = a (m, k) b (k, n), and how many elements lie between neighbours. */
 struct MatrixProduct {
   int64_t m, n, k;

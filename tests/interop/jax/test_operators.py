@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.targets import QUICK
-
-import distir_ext as dx
+from tests.interop.jax.against_jax import check
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
 jnp, lax = jax.numpy, jax.lax
@@ -271,22 +269,4 @@ SMALL_SAMPLE = ("values", "arithmetic")
 )
 def test_results_are_those_of_jax(group):
     function, arguments = GROUPS[group]
-    jitted = jax.jit(function)
-    mod = dx.interop.jax.from_exported(jitted.lower(*arguments))
-    names = [each.name for each in mod["main"].params]
-    plan = {
-        name: ("x", *[None] * (each.ndim - 1))
-        for name, each in zip(names, arguments, strict=True)
-        if each.ndim
-    }
-    exe = dx.build(dx.annotate(mod, dx.Mesh(x=2), plan), target=QUICK)
-    with dx.Session(2) as session:
-        found = session.load(exe)["main"](*arguments)
-    wanted = jax.tree.leaves(jitted(*arguments))
-    assert len(found) == len(wanted)
-    for index, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
-        ours, theirs = ours.numpy(), np.asarray(theirs)
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), index
-        if ours.dtype.name == "bfloat16":
-            ours, theirs = ours.astype("float32"), theirs.astype("float32")
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5, err_msg=f"result {index}")
+    check(function, *arguments)

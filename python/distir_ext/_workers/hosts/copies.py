@@ -151,8 +151,7 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
 
 @dataclass(frozen=True)
 class _Other:
-    """Another copy: the connection to it, TLS on that, its host's address, and which process it is
-    there."""
+    """Another copy: the connection to it, TLS on that, its host's address, its process there."""
 
     descriptor: int
     tls: Tls | None

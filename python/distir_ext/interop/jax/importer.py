@@ -16,12 +16,18 @@ from distir_ext.interop.jax.arguments import Place, arguments_of, names_of
 
 # Their handlers enter themselves in the table.
 from distir_ext.interop.jax.operations import (  # noqa: F401
+    bits,
     contraction,
+    controls,
+    custom_calls,
     dynamic,
     elementwise,
+    linear_algebra,
     loops,
     manual,
+    normalization,
     partitioning,
+    random_bits,
     reduction,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive

@@ -32,6 +32,10 @@ _SDY = "sdy.sharding"
 _FRONTEND = "mhlo.frontend_attributes"
 _MESHES = "xla.sdy.meshes"
 
+# What operations of sdy state shardings by.
+_OF_ONE = ("sharding", "out_sharding")
+_OF_SEVERAL = ("in_shardings", "out_shardings", _SDY)
+
 
 class Shardings:
     """The meshes of a StableHLO module, and the shardings on them.
@@ -294,10 +298,10 @@ def _stated(module: Any) -> Iterator[Any]:
     """All of Shardy's shardings of values that a module states."""
     for op in nested_operations(module.operation):
         yield from _by_results(op) or ()
-        if op.name == "sdy.sharding_constraint":
-            yield op.attributes["sharding"]
-        if op.name == "sdy.manual_computation":
-            yield from (*per_value(op, "in_shardings"), *per_value(op, "out_shardings"))
+        if op.name.startswith("sdy."):
+            yield from (op.attributes[each] for each in _OF_ONE if each in op.attributes)
+            for name in (each for each in _OF_SEVERAL if each in op.attributes):
+                yield from per_value(op, name)
         for kind in ("arg_attrs", "res_attrs"):
             if op.name == "func.func" and kind in op.attributes:
                 for each in ir.ArrayAttr(op.attributes[kind]):

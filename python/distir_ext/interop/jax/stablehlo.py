@@ -28,6 +28,7 @@ _DTYPES = {
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
+_TOKEN = "!stablehlo.token"  # which orders effects; here a boolean that nothing reads
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|-?\d[\d.]*(?:[eE][+-]?\d+)?")
 
 
@@ -115,6 +116,8 @@ def open_tensor_of(mlir_type: Any) -> tuple[tuple[int | None, ...], str]:
     Raises:
         UnsupportedError: It is no tensor, or Relax has no such dtype.
     """
+    if str(mlir_type) == _TOKEN:
+        return (), "bool"
     try:
         tensor = ir.RankedTensorType(mlir_type)
     except (TypeError, ValueError):
@@ -209,6 +212,11 @@ def integer(op: Operation, name: str) -> int:
     return int(ir.IntegerAttr(op.attributes[name]).value)
 
 
+def float_of(op: Operation, name: str) -> float:
+    """An attribute that is one float."""
+    return float(ir.FloatAttr(op.attributes[name]).value)
+
+
 def pairs(op: Operation, name: str, count: int) -> list[tuple[int, int]]:
     """An attribute of (low, high) per dimension; zeros if it is absent."""
     if name not in op.attributes:
@@ -234,6 +242,21 @@ def symbol(op: Operation, name: str) -> str:
 def text(op: Operation, name: str) -> str:
     """An attribute that is a text."""
     return str(ir.StringAttr(op.attributes[name]).value)
+
+
+def stated_by(op: Operation) -> Any:
+    """The attributes that a custom call or composite gives to what it calls, by name."""
+    for name in ("composite_attributes", "mhlo.attributes", "mhlo.backend_config"):
+        if name in op.attributes:
+            return ir.DictAttr(op.attributes[name])
+    return op.attributes
+
+
+def called(op: Operation) -> list[str]:
+    """The functions of the module that a custom call names."""
+    name = "called_computations"
+    found = ir.ArrayAttr(op.attributes[name]) if name in op.attributes else []
+    return [str(ir.FlatSymbolRefAttr(each).value) for each in found]
 
 
 def enumerator(op: Operation, name: str) -> str:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import relax, tirx
 
 from distir_ext._errors.spelling import nearest
 from distir_ext._manual.regions import Region
@@ -80,7 +81,8 @@ class Program:
         shardings: Its meshes.
         unroll_limit: Most iterations of a loop that are written one behind the other.
         algebra: What is known of sizes.
-        groups: The first value of each sharding group, and the writer of its function.
+        groups: The first value of each group that GSPMD shards alike, and its function.
+        sharding_groups: Of each of Shardy's groups the value that was named last, and its function.
     """
 
     functions: dict[str, Operation]
@@ -92,6 +94,7 @@ class Program:
     problems: dict[tuple[str, str], None] = field(default_factory=dict)
     groups: dict[int, tuple[Writer, relax.Expr]] = field(default_factory=dict)
     stand_ins: set[relax.Var] = field(default_factory=set)
+    sharding_groups: dict[int, tuple[Writer, Value]] = field(default_factory=dict)
     _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
         default_factory=list
     )
@@ -114,19 +117,17 @@ class Program:
             result: The type of its result.
             write: Makes it, given its own name.
         """
-        symbol = self._symbol(name, parameters, result)
+        symbol = self._symbol(name, relax.FuncType(list(parameters), result))
         self._queue.append((symbol, lambda: write(symbol)))
         return symbol
 
-    def _symbol(
-        self, name: str, parameters: Sequence[relax.Type], result: relax.Type
-    ) -> tvm.ir.GlobalVar:
+    def _symbol(self, name: str, kind: relax.FuncType) -> tvm.ir.GlobalVar:
         unique, number = name, 0
         while unique in self._names:
             unique, number = f"{name}_{number}", number + 1
         self._names.add(unique)
         symbol = tvm.ir.GlobalVar(unique)
-        relax.expr._update_type(symbol, relax.FuncType(list(parameters), result))
+        relax.expr._update_type(symbol, kind)
         return symbol
 
     def add(self, name: str, function: relax.Function) -> tvm.ir.GlobalVar:
@@ -136,7 +137,8 @@ class Program:
             name: What it is called, up to a number.
             function: The function.
         """
-        symbol = self._symbol(name, [each.ty for each in function.params], function.ret_ty)
+        kind = relax.FuncType([each.ty for each in function.params], function.ret_ty)
+        symbol = self._symbol(name, kind)
         self.module[symbol] = function
         return symbol
 
@@ -163,6 +165,21 @@ class Program:
             self._called[key] = self.later(
                 name, types, result_type(list(kind.results)), lambda _: write(op)
             )
+        return self._called[key]
+
+    def kernel(self, name: str, function: tirx.PrimFunc) -> tvm.ir.GlobalVar:
+        """A kernel, which equal ones share.
+
+        Args:
+            name: What it is called, up to a number.
+            function: The kernel.
+        """
+        key: Any = tvm_ffi.StructuralKey(function)  # type: ignore[call-arg]
+        if key not in self._called:
+            kind = relax.FuncType.opaque_func(ret=relax.ObjectType())
+            symbol = self._symbol(name, kind)
+            self.module[symbol] = function.with_attr("global_symbol", symbol.name_hint)
+            self._called[key] = symbol
         return self._called[key]
 
     def functions_so_far(self) -> FunctionsSoFar:
@@ -193,7 +210,7 @@ class Program:
 
 def _near(name: str) -> str:
     """The end of a message about an unknown operation: dialects are not what is misspelled."""
-    plain = {each.rpartition(".")[2]: each for each in HANDLERS}
+    plain = {each.rpartition(".")[2]: each for each in HANDLERS if not each.startswith("@")}
     found = [plain[each] for each in nearest(name.rpartition(".")[2], plain, 2)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
@@ -511,6 +528,13 @@ class Writer(RegionWriter):
         self.bindings.append(relax.VarBinding(result, expr))
         body = relax.SeqExpr([relax.DataflowBlock(self.bindings)], result)
         return relax.Function(self.parameters, body, result.ty, is_pure=True)
+
+
+def fields_of(writer: Writer, made: relax.Expr) -> list[relax.Expr]:
+    """A result, or the fields of one that is a tuple."""
+    if not isinstance(made.ty, relax.TupleType):
+        return [made]
+    return [writer.emit(relax.TupleGetItem(made, i)) for i in range(len(made.ty.fields))]
 
 
 def _is_short(known: Known) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import string
 
 from jaxlib.mlir.dialects import stablehlo
+from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.operations.shapes import padded, permuted
+from distir_ext.interop.jax.operations.shapes import padded, permuted, reshaped
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -18,7 +19,7 @@ from distir_ext.interop.jax.stablehlo import (
     rank_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer
+from distir_ext.interop.jax.writer import Known, Writer, dims_of
 
 
 @translates("stablehlo.dot_general")
@@ -67,6 +68,15 @@ def _others(count: int, dims: list[int]) -> list[int]:
     return [dim for dim in range(count) if dim not in dims]
 
 
+@translates("stablehlo.dot")
+def _dot(writer: Writer, op: Operation) -> Known:
+    """A product of matrices or vectors."""
+    left, right = (writer.full(each) for each in op.operands)
+    dtype = dtype_of(op.results[0])
+    same = {str(left.ty.dtype), str(right.ty.dtype)} == {dtype}
+    return writer.emit(relax_op.matmul(left, right, out_dtype=None if same else dtype))
+
+
 _CONVOLUTIONS = {
     1: (relax_op.nn.conv1d, "NCW", "OIW"),
     2: (relax_op.nn.conv2d, "NCHW", "OIHW"),
@@ -81,8 +91,7 @@ def _convolution(writer: Writer, op: Operation) -> Known:
     spatial = len(numbers.input_spatial_dimensions)
     if spatial not in _CONVOLUTIONS:
         raise UnsupportedError(f"of {spatial} spatial dimensions; Relax has 1 to 3")
-    if integer(op, "batch_group_count") != 1:
-        raise UnsupportedError("with batch_group_count, as in gradients of grouped convolutions")
+    groups, batch_groups = integer(op, "feature_group_count"), integer(op, "batch_group_count")
     ones = [1] * spatial
     x = permuted(
         writer,
@@ -93,6 +102,9 @@ def _convolution(writer: Writer, op: Operation) -> Known:
             *numbers.input_spatial_dimensions,
         ],
     )
+    if batch_groups != 1:
+        # Each part of the batch has its own filters, as groups of features have.
+        x, groups = _batches_as_features(writer, x, batch_groups), batch_groups
     kernel = permuted(
         writer,
         writer.full(op.operands[1]),
@@ -118,7 +130,7 @@ def _convolution(writer: Writer, op: Operation) -> Known:
             strides=integers(op, "window_strides", ones),
             padding=[max(0, low) for low, _ in edges] + [max(0, high) for _, high in edges],
             dilation=integers(op, "rhs_dilation", ones),
-            groups=integer(op, "feature_group_count"),
+            groups=groups,
             data_layout=layout,
             kernel_layout=kernel_layout,
             out_dtype=dtype_of(op.results[0]),
@@ -130,3 +142,13 @@ def _convolution(writer: Writer, op: Operation) -> Known:
         *numbers.output_spatial_dimensions,
     ]
     return permuted(writer, made, [places.index(dim) for dim in range(len(places))])
+
+
+def _batches_as_features(writer: Writer, x: relax.Expr, count: int) -> relax.Expr:
+    """The parts of a batch, which comes first, as groups of features, which come second."""
+    batch, features, *rest = dims_of(x)
+    parts = reshaped(writer, x, [count, batch // count, features, *rest])
+    order = [1, 0, *range(2, len(rest) + 3)]
+    return reshaped(
+        writer, permuted(writer, parts, order), [batch // count, count * features, *rest]
+    )

@@ -11,9 +11,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op as relax_op
 
-from distir_ext._errors.spelling import did_you_mean
 from distir_ext._manual.regions import Region
-from distir_ext.interop.jax.hlo_shardings import TARGETS
 from distir_ext.interop.jax.shardings import argument_sharding
 from distir_ext.interop.jax.sizes import Sizes, replaced, shape_of_type, variables_of
 from distir_ext.interop.jax.stablehlo import (
@@ -34,6 +32,7 @@ from distir_ext.interop.jax.writer import (
     Stretched,
     Writer,
     constant_of,
+    fields_of,
 )
 
 _WRAPPED = "_wrapped_jax_export_main"  # a program with sizes; main only computes them
@@ -171,13 +170,6 @@ def _is_small(block: Any) -> bool:
     )
 
 
-def fields_of(writer: Writer, made: relax.Expr) -> list[Known]:
-    """A result, or the fields of one that is a tuple."""
-    if not isinstance(made.ty, relax.TupleType):
-        return [made]
-    return [writer.emit(relax.TupleGetItem(made, i)) for i in range(len(made.ty.fields))]
-
-
 def function_of(
     program: Program,
     op: Operation,
@@ -240,25 +232,6 @@ def _composite(writer: Writer, op: Operation) -> Any:
     if handler is not None:
         return handler(writer, op)
     return call(writer, symbol(op, "decomposition"), list(op.operands))
-
-
-_CUSTOM_CALLS = {
-    "mhlo.erf": "chlo.erf",
-    "mhlo.topk": "chlo.top_k",
-    "mhlo.tan": "chlo.tan",
-    "shape_assertion": "shape_assertion",
-    **{target: target for target in TARGETS},
-}
-
-
-@translates("stablehlo.custom_call")
-def _custom_call(writer: Writer, op: Operation) -> Any:
-    target = text(op, "call_target_name")
-    if target not in _CUSTOM_CALLS:
-        raise UnsupportedError(
-            f"of {target!r} has no translation{did_you_mean(target, _CUSTOM_CALLS)}"
-        )
-    return HANDLERS[_CUSTOM_CALLS[target]](writer, op)
 
 
 # ---- branches

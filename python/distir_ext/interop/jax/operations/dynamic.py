@@ -84,7 +84,7 @@ def _dynamic_gather(writer: Writer, op: Operation) -> Known:
     return gathered(writer, op, writer.sizes(op.operands[2]))
 
 
-@translates("shape_assertion")
+@translates("@shape_assertion")
 def _shape_assertion(writer: Writer, op: Operation) -> list[Known]:
     """What JAX expects of sizes, which Relax's symbolic shapes have to say by themselves."""
     holds = writer.constant(op.operands[0])

@@ -47,7 +47,6 @@ _SAME: dict[str, Build] = {
     "stablehlo.round_nearest_even": relax_op.round,
     "stablehlo.rsqrt": relax_op.rsqrt,
     "stablehlo.select": relax_op.where,
-    "stablehlo.shift_left": relax_op.left_shift,
     "stablehlo.sign": relax_op.sign,
     "stablehlo.sine": relax_op.sin,
     "stablehlo.sqrt": relax_op.sqrt,
@@ -193,6 +192,57 @@ def _erfc(writer: Writer, op: Operation) -> Known:
     return writer.elementwise(op, build)
 
 
+# Of M. Giles, "Approximating the erfinv function" (2010), for -log(1 - x^2) below 5 and above.
+_NEAR = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+_FAR = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+
+
+@translates("chlo.erf_inv")
+def _erf_inv(writer: Writer, op: Operation) -> Known:
+    """Giles' polynomials; of float64 with steps of Newton's method behind them."""
+    emit, dtype = writer.emit, dtype_of(op.operands[0])
+
+    def polynomial(w: Any, coefficients: tuple[float, ...]) -> Any:
+        found: Any = _number(coefficients[0], w)
+        for each in coefficients[1:]:
+            found = emit(relax_op.add(emit(relax_op.multiply(found, w)), _number(each, w)))
+        return found
+
+    def build(given: Any) -> relax.Expr:
+        x = given if dtype == "float64" else emit(relax_op.astype(given, "float32"))
+        one = _number(1, x)
+        rest = emit(relax_op.multiply(emit(relax_op.subtract(one, x)), emit(relax_op.add(one, x))))
+        w = emit(relax_op.negative(emit(relax_op.log(rest))))
+        near = polynomial(emit(relax_op.subtract(w, _number(2.5, x))), _NEAR)
+        root = emit(relax_op.sqrt(emit(relax_op.maximum(w, _number(5, x)))))
+        far = polynomial(emit(relax_op.subtract(root, _number(3, x))), _FAR)
+        is_near = emit(relax_op.less(w, _number(5, x)))
+        found = emit(relax_op.multiply(emit(relax_op.where(is_near, near, far)), x))
+        for _ in range(2 if dtype == "float64" else 0):
+            found = _newton(writer, found, x)
+        is_end = emit(relax_op.equal(emit(relax_op.abs(x)), one))
+        infinite = emit(relax_op.multiply(x, _number(np.inf, x)))
+        found = emit(relax_op.where(is_end, infinite, found))
+        return relax_op.astype(found, dtype)
+
+    return writer.elementwise(op, build)
+
+
+def _newton(writer: Writer, y: Any, x: Any) -> Any:
+    """A better y of erf(y) = x, whose derivative is 2 / sqrt(pi) e^(-y^2)."""
+    emit = writer.emit
+    off = emit(relax_op.subtract(emit(relax_op.erf(y)), x))
+    square = emit(relax_op.multiply(y, y))
+    scale = emit(relax_op.multiply(emit(relax_op.exp(square)), _number(np.sqrt(np.pi) / 2, x)))
+    return emit(relax_op.subtract(y, emit(relax_op.multiply(off, scale))))
+
+
 @translates("stablehlo.cbrt")
 def _cbrt(writer: Writer, op: Operation) -> Known:
     def build(x: Any) -> relax.Expr:
@@ -214,19 +264,49 @@ def _round_away(writer: Writer, op: Operation) -> Known:
     return writer.elementwise(op, build)
 
 
-@translates("stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical")
-def _shift_right(writer: Writer, op: Operation) -> Known:
+@translates(
+    "stablehlo.shift_left", "stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical"
+)
+def _shift(writer: Writer, op: Operation) -> Known:
+    """A shift, also by all bits or more, of which a target makes anything: all are shifted out."""
     dtype = dtype_of(op.operands[0])
-    is_signed = dtype.startswith("int")
-    if is_signed == op.name.endswith("arithmetic"):
-        return writer.elementwise(op, relax_op.right_shift)
-    other = f"u{dtype}" if is_signed else dtype[1:]
+    bits, number = numpy_dtype(dtype).itemsize * 8, writer.constant(op.operands[1])
+    is_signed, is_arithmetic = dtype.startswith("int"), op.name.endswith("arithmetic")
+    is_left = op.name.endswith("left")
+    other = dtype if is_left or is_signed == is_arithmetic else _other_sign(dtype)
+    shift = relax_op.left_shift if is_left else relax_op.right_shift
+    is_inside = number is not None and 0 <= int(number) < bits
+    emit = writer.emit
 
     def build(x: Any, count: Any) -> relax.Expr:
-        operands = [writer.emit(relax_op.astype(each, other)) for each in (x, count)]
-        return relax_op.astype(writer.emit(relax_op.right_shift(*operands)), dtype)
+        if other != dtype:
+            x, count = (emit(relax_op.astype(each, other)) for each in (x, count))
+        last = _number(bits - 1, count)
+        if is_inside:
+            made = shift(x, count)
+        elif is_arithmetic:
+            above = emit(_is_above(writer, count, last))
+            made = shift(x, emit(relax_op.where(above, last, count)))
+        else:
+            above = emit(_is_above(writer, count, last))
+            kept = emit(shift(x, emit(relax_op.where(above, _number(0, count), count))))
+            made = relax_op.where(above, _number(0, x), kept)
+        return made if other == dtype else relax_op.astype(emit(made), dtype)
 
     return writer.elementwise(op, build)
+
+
+def _is_above(writer: Writer, count: Any, last: Any) -> relax.Expr:
+    """Whether a count is above the last; it has no sign."""
+    above = relax_op.greater(count, last)
+    if str(count.ty.dtype).startswith("uint"):
+        return above
+    below = writer.emit(relax_op.less(count, _number(0, count)))
+    return relax_op.logical_or(writer.emit(above), below)
+
+
+def _other_sign(dtype: str) -> str:
+    return f"u{dtype}" if dtype.startswith("int") else dtype[1:]
 
 
 @translates("stablehlo.reduce_precision")

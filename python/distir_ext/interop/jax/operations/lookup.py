@@ -15,7 +15,6 @@ from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.operations.reduction import reducer_of
 from distir_ext.interop.jax.operations.shapes import (
     along,
     bounded,
@@ -29,6 +28,7 @@ from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    Value,
     integers,
     only_block,
     operations_of,
@@ -267,13 +267,8 @@ _REDUCTIONS = {
 
 
 @translates("stablehlo.scatter")
-def _scatter(writer: Writer, op: Operation) -> Known:
-    """R.scatter_elements, of rows, of elements of rows, or of all elements in a row.
-
-    Updates outside of the tensor are left out, as in StableHLO: they go to a spare place behind it.
-    """
-    if len(op.results) != 1:
-        raise UnsupportedError("of several tensors")
+def _scatter(writer: Writer, op: Operation) -> list[Known]:
+    """Writes updates into one tensor or several, at the same places of each."""
     stated = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     dims = _Dims(
         list(stated.update_window_dims),
@@ -283,9 +278,26 @@ def _scatter(writer: Writer, op: Operation) -> Known:
         list(stated.scattered_dims_to_operand_dims),
         stated.index_vector_dim,
     )
-    x, indices, updates = (writer.full(each) for each in op.operands)
-    shape, extents, reduction = dims_of(x), dims_of(updates), _reduction(op)
-    indices, _ = _index_vectors(writer, indices, dims)
+    count, reductions = len(op.results), _reductions(op)
+    operands = [writer.full(each) for each in op.operands]
+    indices, _ = _index_vectors(writer, operands[count], dims)
+    tensors = zip(operands[:count], operands[count + 1 :], reductions, strict=True)
+    return [_scattered(writer, dims, x, indices, *rest) for x, *rest in tensors]
+
+
+def _scattered(
+    writer: Writer,
+    dims: _Dims,
+    x: relax.Expr,
+    indices: relax.Expr,
+    updates: relax.Expr,
+    reduction: str,
+) -> relax.Expr:
+    """R.scatter_elements, of rows, of elements of rows, or of all elements in a row.
+
+    Updates outside of the tensor are left out, as in StableHLO: they go to a spare place behind it.
+    """
+    shape, extents = dims_of(x), dims_of(updates)
     batch = dims_of(indices)[:-1]
     kept = dims.kept(len(shape))
     is_whole = all(
@@ -338,12 +350,32 @@ def _written(
     return sliced(writer, made, [0] * len(shape), shape)
 
 
-def _reduction(op: Operation) -> str:
-    block = only_block(op)
-    inner = list(operations_of(block))
-    if len(inner) == 1 and list(inner[0].operands) == [block.arguments[1]]:
-        return "update"
-    name = reducer_of(op)
-    if name not in _REDUCTIONS:
-        raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(_REDUCTIONS))}")
-    return _REDUCTIONS[name]
+def _reductions(op: Operation) -> list[str]:
+    """By what each tensor is combined with its updates."""
+    block, count = only_block(op), len(op.results)
+    *inner, last = operations_of(block)
+    made = {each.results[0]: each for each in inner if len(each.results) == 1}
+
+    def source(value: Value) -> Value:
+        """What a value is; JAX may say of a scalar that no axis shards it."""
+        while value in made and made[value].name == "sdy.sharding_constraint":
+            value = made[value].operands[0]
+        return value
+
+    found = []
+    for index, value in enumerate(map(source, last.operands)):
+        old, new = block.arguments[index], block.arguments[count + index]
+        if value == new:
+            found.append("update")
+            continue
+        name = made[value].name if value in made else "nothing"
+        operands = list(map(source, made[value].operands)) if value in made else []
+        if operands not in ([old, new], [new, old]):
+            raise UnsupportedError(
+                "has a region that is not one operation of an element and its update, but "
+                + ", ".join(each.name for each in inner)
+            )
+        if name not in _REDUCTIONS:
+            raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(_REDUCTIONS))}")
+        found.append(_REDUCTIONS[name])
+    return found

@@ -24,14 +24,13 @@ from distir_ext.interop.jax.operations.control_flow import (
     bind,
     branch_of,
     choosing,
-    fields_of,
     lifted,
     own,
     parameters_of,
 )
 from distir_ext.interop.jax.stablehlo import Operation, only_block
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Program, Writer, scalar_of
+from distir_ext.interop.jax.writer import Known, Program, Writer, fields_of, scalar_of
 
 _DEPTH = 30  # of a loop that calls itself: 2**30 iterations at most
 

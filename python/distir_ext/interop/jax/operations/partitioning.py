@@ -38,7 +38,7 @@ _FULL = "what enters a manual region"
 _PART = "what leaves a manual region"
 
 
-@translates(SHARDING)
+@translates(f"@{SHARDING}")
 def _sharding(writer: Writer, op: Operation) -> Known:
     """The value as it is: what is stated of results is read for all operations."""
     known = writer.known(op.operands[0])
@@ -49,13 +49,13 @@ def _sharding(writer: Writer, op: Operation) -> Known:
         return writer.part(known)
 
 
-@translates(OF_RESULT)
+@translates(f"@{OF_RESULT}")
 def _of_result(writer: Writer, op: Operation) -> Known:
     """What a function returns, where Shardy's sharding of it is written for HLO."""
     return writer.known(op.operands[0])
 
 
-@translates(TO_SHARD)
+@translates(f"@{TO_SHARD}")
 def _to_shard(writer: Writer, op: Operation) -> Known:
     region = _region(writer, _stated(op))
     if region is None:
@@ -72,7 +72,7 @@ def _to_shard(writer: Writer, op: Operation) -> Known:
         return writer.enter(full, region.base, dims, region.entered, _FULL)
 
 
-@translates(TO_FULL)
+@translates(f"@{TO_FULL}")
 def _to_full(writer: Writer, op: Operation) -> Known:
     part = writer.part(writer.full(op.operands[0]))
     with writer.leaving() as region:

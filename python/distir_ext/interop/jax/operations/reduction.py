@@ -14,6 +14,7 @@ from tvm.relax import op as relax_op
 from distir_ext.interop.jax.folding import evaluate_block
 from distir_ext.interop.jax.hlo_shardings import only_states
 from distir_ext.interop.jax.operations.elementwise import combiner
+from distir_ext.interop.jax.operations.regions import reduced_by_region, windows_by_region
 from distir_ext.interop.jax.operations.shapes import padded, permuted, sliced
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
@@ -55,9 +56,23 @@ def reducer_of(op: Operation) -> str:
     Raises:
         UnsupportedError: The region does something else.
     """
-    block = only_block(op)
+    found = simple_reducer(op)
+    if found is None:
+        names = (each.name for each in _inner(op)[:-1])
+        raise UnsupportedError(
+            f"has a region that is not one operation of its two arguments, but {', '.join(names)}"
+        )
+    return found
+
+
+def _inner(op: Operation) -> list[Operation]:
     # Where axes stay automatic around it, JAX says of a scalar that no axis shards it.
-    inner = [each for each in operations_of(block) if not only_states(each)]
+    return [each for each in operations_of(only_block(op)) if not only_states(each)]
+
+
+def simple_reducer(op: Operation) -> str | None:
+    """The one operation that a region combines its two arguments by; None if it does more."""
+    block, inner = only_block(op), _inner(op)
     arguments = list(block.arguments)
     if (
         len(inner) == 2
@@ -66,10 +81,7 @@ def reducer_of(op: Operation) -> str:
         == [0, 1]
     ):
         return str(inner[0].name)
-    raise UnsupportedError(
-        "has a region that is not one operation of its two arguments, but "
-        + ", ".join(each.name for each in inner[:-1])
-    )
+    return None
 
 
 def _is_neutral(name: str, start: Any, dtype: str) -> bool:
@@ -92,14 +104,15 @@ def _is_neutral(name: str, start: Any, dtype: str) -> bool:
 @translates("stablehlo.reduce")
 def _reduce(writer: Writer, op: Operation) -> Any:
     if len(op.results) != 1:
-        return _first_of_largest(writer, op)
-    name, dtype = reducer_of(op), dtype_of(op.operands[0])
+        found = _first_of_largest(writer, op)
+        return reduced_by_region(writer, op) if found is None else found
+    name, dtype = simple_reducer(op), dtype_of(op.operands[0])
     dims = integers(op, "dimensions")
-    x = writer.full(op.operands[0])
-    combine = combiner(name, dtype)
     table = _OF_BOOLEANS if dtype == "bool" else _REDUCTIONS
-    if name not in table or combine is None:
-        raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(table))}")
+    combine = None if name is None or name not in table else combiner(name, dtype)
+    if name is None or combine is None:
+        return reduced_by_region(writer, op)
+    x = writer.full(op.operands[0])
     if not dims:
         made: relax.Expr = x
     elif dtype == "bool":
@@ -126,16 +139,20 @@ def _picks(block: Any, better: Callable[[Any, Any], bool]) -> bool:
     return True
 
 
-def _first_of_largest(writer: Writer, op: Operation) -> list[Known]:
-    """Argmax and argmin, which JAX writes as a reduction of values with their positions."""
+def _first_of_largest(writer: Writer, op: Operation) -> list[Known] | None:
+    """Argmax and argmin, which JAX writes as a reduction of values with their positions.
+
+    Returns:
+        None if it is something else.
+    """
     dims = integers(op, "dimensions")
     positions = op.operands[1].owner
     is_positions = getattr(positions, "name", "") in ("stablehlo.iota", "stablehlo.dynamic_iota")
     block = only_block(op)
     if len(op.results) != 2 or len(dims) != 1 or not is_positions:
-        raise UnsupportedError("of several tensors; only argmax and argmin are understood")
+        return None
     if integer(positions, "iota_dimension") != dims[0]:
-        raise UnsupportedError("of positions along another dimension")
+        return None
     for better, find, reduce in (
         (np.greater, relax_op.argmax, relax_op.max),
         (np.less, relax_op.argmin, relax_op.min),
@@ -149,7 +166,7 @@ def _first_of_largest(writer: Writer, op: Operation) -> list[Known]:
                 writer.emit(relax_op.astype(value, dtype)) if dtype == "bool" else value,
                 writer.emit(relax_op.astype(place, dtype_of(op.results[1]))),
             ]
-    raise UnsupportedError("of several tensors by a region that is neither argmax nor argmin")
+    return None
 
 
 # ---- windows
@@ -158,21 +175,20 @@ _MOST_SLICES = 256  # of windows that no operator of Relax knows
 
 
 @translates("stablehlo.reduce_window")
-def _reduce_window(writer: Writer, op: Operation) -> Known:
-    """Sums along a dimension, pooling, or else an operator on shifted slices of the tensor."""
-    if len(op.results) != 1:
-        raise UnsupportedError("of several tensors")
-    name, dtype, rank = reducer_of(op), dtype_of(op.operands[0]), rank_of(op.operands[0])
+def _reduce_window(writer: Writer, op: Operation) -> Any:
+    """Sums along a dimension, pooling, an operator on shifted slices of the tensor, or a kernel."""
+    name = simple_reducer(op) if len(op.results) == 1 else None
+    dtype, rank = dtype_of(op.operands[0]), rank_of(op.operands[0])
+    start = writer.constant(op.operands[-1])
+    if name is None or start is None:
+        return windows_by_region(writer, op)
     ones = [1] * rank
     window = integers(op, "window_dimensions")
     strides = integers(op, "window_strides", ones)
     spread = integers(op, "window_dilations", ones)
     interior = [factor - 1 for factor in integers(op, "base_dilations", ones)]
     edges = pairs(op, "padding", rank)
-    start = writer.constant(op.operands[1])
     x = writer.full(op.operands[0])
-    if start is None:
-        raise UnsupportedError("that starts with a value that is no constant")
     if _is_neutral(name, start, dtype) and not any(interior):
         if strides == spread == ones:
             made = _cumulative(writer, name, x, window, edges)
@@ -183,7 +199,7 @@ def _reduce_window(writer: Writer, op: Operation) -> Known:
             return made
     combine = combiner(name, dtype)
     if combine is None or math.prod(window) > _MOST_SLICES:
-        raise UnsupportedError(f"by {name} over windows of {math.prod(window)} elements")
+        return windows_by_region(writer, op)
     x = padded(writer, x, edges, interior, start)
     result: relax.Expr | None = None
     extents = shape_of(op.results[0])
@@ -283,41 +299,65 @@ def _pool(
 # ---- orders
 
 
-def _is_descending(block: Any) -> bool | None:
-    """Whether a comparator is > or < of its first two arguments; None if it is neither."""
-    others = len(block.arguments) - 2
-    samples = list(itertools.product((0, 1), (0, 1), (0, 1), (0, 1)))
-    found = [evaluate_block(block, (a, b, *([c, d] * others)[:others])) for a, b, c, d in samples]
-    if any(each is None for each in found):
-        return None
-    answers = [bool(each[0]) for each in found if each]
-    for descending, compare in ((False, np.less), (True, np.greater)):
-        if answers == [bool(compare(a, b)) for a, b, *_ in samples]:
-            return descending
-    return None
+_MOST_SAMPLES = 2**10  # of the values that a comparator is tried on
+
+
+def directions_of(block: Any) -> list[bool] | None:
+    """The keys that a comparator orders by, the first ones of what it is given.
+
+    Returns:
+        For each key, the most important one first, whether larger ones come first. None if the
+        comparator does something else.
+    """
+    count = len(block.arguments) // 2
+    descending: list[bool] = []
+    for key in range(count):
+        pair = [0] * (2 * count)
+        pair[2 * key : 2 * key + 2] = 0, 1
+        answers = [evaluate_block(block, each) for each in (pair, _swapped(pair))]
+        if answers[0] is None or answers[1] is None:
+            return None
+        first, second = (bool(answer[0]) for answer in answers if answer)
+        if first == second:
+            break
+        descending.append(second)
+    samples = itertools.islice(itertools.product((0, 1), repeat=2 * count), _MOST_SAMPLES)
+    for sample in samples if descending else []:
+        found = evaluate_block(block, sample)
+        if found is None or bool(found[0]) != _is_before(sample, descending):
+            return None
+    return descending or None
+
+
+def _swapped(pairs_: Sequence[int]) -> list[int]:
+    return [pairs_[index ^ 1] for index in range(len(pairs_))]
+
+
+def _is_before(sample: Sequence[int], descending: Sequence[bool]) -> bool:
+    for key, is_descending in enumerate(descending):
+        one, other = sample[2 * key : 2 * key + 2]
+        if one != other:
+            return (one > other) == is_descending
+    return False
 
 
 @translates("stablehlo.sort")
 def _sort(writer: Writer, op: Operation) -> list[Known]:
-    """The first tensor in order, the others in the order of the first."""
-    axis, block = integer(op, "dimension"), only_block(op)
-    descending = _is_descending(block)
+    """All tensors in the order of their first ones, the keys."""
+    axis = integer(op, "dimension")
+    descending = directions_of(only_block(op))
     if descending is None:
-        raise UnsupportedError("by a region that is not < or > of the first tensor")
-    key = writer.full(op.operands[0])
-    if len(op.operands) == 1:
-        return [writer.emit(relax_op.sort(key, axis, descending))]
-    order = writer.emit(relax_op.argsort(key, axis, descending, "int32"))
-    others = [writer.full(each) for each in op.operands]
-    return [writer.emit(relax_op.gather_elements(each, order, axis)) for each in others]
-
-
-@translates("chlo.top_k")
-def _top_k(writer: Writer, op: Operation) -> list[Known]:
-    """The k largest along the last dimension with their places."""
-    stated = "composite_attributes"
-    source = op.attributes[stated] if stated in op.attributes else op.attributes  # noqa: SIM401
-    k = int(source["k"].value)
-    x = writer.full(op.operands[0])
-    both = writer.emit(relax_op.topk(x, k, -1, "both", True, dtype_of(op.results[1])))
-    return [writer.emit(relax.TupleGetItem(both, index)) for index in range(2)]
+        raise UnsupportedError("by a region that is not < or > of the first tensors")
+    tensors = [writer.full(each) for each in op.operands]
+    if len(tensors) == 1:
+        return [writer.emit(relax_op.sort(tensors[0], axis, descending[0]))]
+    order: relax.Expr | None = None
+    # By the least important key first; what is equal stays in its order.
+    for key, is_descending in reversed(list(zip(tensors, descending, strict=False))):
+        if order is not None:
+            key = writer.emit(relax_op.gather_elements(key, order, axis))
+        step = writer.emit(relax_op.argsort(key, axis, is_descending, "int32"))
+        if order is not None:
+            step = writer.emit(relax_op.gather_elements(order, step, axis))
+        order = step
+    return [writer.emit(relax_op.gather_elements(each, order, axis)) for each in tensors]

@@ -13,7 +13,6 @@ from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     array_of,
-    dtype_of,
     integer,
     integers,
     shape_of,
@@ -30,7 +29,7 @@ from distir_ext.interop.jax.writer import (
 )
 
 
-@translates("stablehlo.constant")
+@translates("stablehlo.constant", "sdy.constant")
 def _constant(_writer: Writer, op: Operation) -> Known:
     shape, dtype = tensor_of(op.results[0].type)
     return constant_of(array_of(op.attributes["value"]), dtype, shape)
@@ -179,12 +178,19 @@ def _reverse(writer: Writer, op: Operation) -> Known:
 
 @translates("stablehlo.pad")
 def _pad(writer: Writer, op: Operation) -> Known:
-    fill = writer.constant(op.operands[1])
-    if fill is None:
-        raise UnsupportedError("pads with a value that is no constant")
-    edges = zip(integers(op, "edge_padding_low"), integers(op, "edge_padding_high"), strict=True)
+    fill, interior = writer.constant(op.operands[1]), integers(op, "interior_padding")
+    edges = list(
+        zip(integers(op, "edge_padding_low"), integers(op, "edge_padding_high"), strict=True)
+    )
     x = writer.full(op.operands[0])
-    return padded(writer, x, list(edges), integers(op, "interior_padding"), fill)
+    if fill is not None:
+        return padded(writer, x, edges, interior, fill)
+    # Where there is no element of x, the fill.
+    made = padded(writer, x, edges, interior, 0)
+    shape = sizes_of(made)
+    there = writer.write_out(constant_of(True, "bool", sizes_of(x)))
+    inside = padded(writer, there, edges, interior, 0)
+    return writer.combine(relax_op.where, [inside, made, writer.known(op.operands[1])], shape)
 
 
 def padded(
@@ -350,17 +356,3 @@ def _replaced(
 @translates("stablehlo.optimization_barrier")
 def _barrier(writer: Writer, op: Operation) -> list[Known]:
     return [writer.known(each) for each in op.operands]
-
-
-@translates("sdy.sharding_constraint")
-def _sharding_constraint(writer: Writer, op: Operation) -> Known:
-    known = writer.known(op.operands[0])
-    return writer.annotated(known, op.attributes["sharding"], "the constrained value")
-
-
-@translates("stablehlo.bitcast_convert")
-def _bitcast(writer: Writer, op: Operation) -> Known:
-    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
-    if source != target:
-        raise UnsupportedError(f"from {source} to {target}: Relax does not read bits as others")
-    return writer.known(op.operands[0])

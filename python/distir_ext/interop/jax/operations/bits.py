@@ -1,0 +1,122 @@
+"""Operations on the bits of elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from distir_ext.interop.jax.kernels import computed, elements, kernel_call
+from distir_ext.interop.jax.stablehlo import Operation, dtype_of, numpy_dtype
+from distir_ext.interop.jax.table import translates
+from distir_ext.interop.jax.writer import Known, Writer
+
+
+def _bits(dtype: str) -> int:
+    return int(numpy_dtype(dtype).itemsize) * 8
+
+
+def _as(dtype: str, x: Any) -> Any:
+    """An element of the same width as another type.
+
+    LLVM does not take bfloat16 for 16 bits: its bits are the upper ones of a float32, rounded to
+    the nearest, since a kernel that computes bfloat16 may not have rounded it yet.
+    """
+    source = str(x.ty.dtype)
+    if source == dtype:
+        return x
+    half = tirx.const(16, "uint32")
+    if source == "bfloat16":
+        wide = x.astype("float32")
+        bits = tirx.reinterpret("uint32", wide)
+        upper, one = tirx.shift_right(bits, half), tirx.const(1, "uint32")
+        nearest = bits + tirx.const(0x7FFF, "uint32") + tirx.bitwise_and(upper, one)
+        nan = tirx.bitwise_or(upper, tirx.const(0x40, "uint32"))
+        found = tirx.Select(tirx.isnan(wide), nan, tirx.shift_right(nearest, half))
+        return _as(dtype, found.astype("uint16"))
+    if dtype == "bfloat16":
+        bits = tirx.shift_left(_as("uint16", x).astype("uint32"), half)
+        return tirx.reinterpret("float32", bits).astype("bfloat16")
+    return tirx.reinterpret(dtype, x)
+
+
+@translates("stablehlo.bitcast_convert")
+def _bitcast(writer: Writer, op: Operation) -> Known:
+    """Elements as others of the same width, or each as several along a last dimension, or back."""
+    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
+    wide, narrow = _bits(source), _bits(target)
+    if source == target:
+        return writer.known(op.operands[0])
+    if wide == narrow:
+
+        def same(x: te.Tensor) -> Any:
+            return elements(x.shape, lambda *i: _as(target, x(*i)), "bits")
+
+        return writer.elementwise(op, lambda x: kernel_call(writer, "bitcast", same, [x]))
+    x = writer.full(op.operands[0])
+    if wide > narrow:
+        return computed(writer, "split_bits", _split(source, target), [x])[0]
+    return computed(writer, "join_bits", _joined(source, target), [x])[0]
+
+
+def _split(source: str, target: str) -> Any:
+    """Each element as several, lowest bits first."""
+    wide, narrow = _bits(source), _bits(target)
+
+    def make(x: te.Tensor) -> Any:
+        def element(*index: Any) -> Any:
+            whole = _as(f"uint{wide}", x(*index[:-1]))
+            place = index[-1].astype(f"uint{wide}") * tirx.const(narrow, f"uint{wide}")
+            return _as(target, tirx.shift_right(whole, place).astype(f"uint{narrow}"))
+
+        return elements([*x.shape, wide // narrow], element, "bits")
+
+    return make
+
+
+def _joined(source: str, target: str) -> Any:
+    """Elements along the last dimension as one, lowest bits first."""
+    narrow, wide = _bits(source), _bits(target)
+
+    def make(x: te.Tensor) -> Any:
+        def element(*index: Any) -> Any:
+            whole = tirx.const(0, f"uint{wide}")
+            for place in range(wide // narrow):
+                part = _as(f"uint{narrow}", x(*index, place)).astype(f"uint{wide}")
+                shifted = tirx.shift_left(part, tirx.const(place * narrow, f"uint{wide}"))
+                whole = tirx.bitwise_or(whole, shifted)
+            return _as(target, whole)
+
+        return elements(list(x.shape)[:-1], element, "bits")
+
+    return make
+
+
+@translates("stablehlo.popcnt", "stablehlo.count_leading_zeros")
+def _count(writer: Writer, op: Operation) -> Known:
+    dtype = dtype_of(op.operands[0])
+    bits, count = _bits(dtype), _ones if op.name.endswith("popcnt") else _leading_zeros
+
+    def make(x: te.Tensor) -> Any:
+        def element(*index: Any) -> Any:
+            plain = _as(f"uint{bits}", x(*index))
+            return count(plain.astype(f"uint{max(bits, 32)}"), bits).astype(dtype)
+
+        return elements(x.shape, element, "bits")
+
+    name = op.name.rpartition(".")[2]
+    return writer.elementwise(op, lambda x: kernel_call(writer, name, make, [x]))
+
+
+def _ones(x: Any, _bits: int) -> Any:
+    return tirx.popcount(x)
+
+
+def _leading_zeros(x: Any, bits: int) -> Any:
+    """Of the last bits of an unsigned number; all of them if it is 0."""
+    dtype = str(x.ty.dtype)
+    unused = tirx.const(_bits(dtype) - bits, "int32")
+    is_zero = x == tirx.const(0, dtype)
+    # The instruction has no result for 0.
+    found = tirx.clz(tirx.Select(is_zero, tirx.const(1, dtype), x)).astype("int32") - unused
+    return tirx.Select(is_zero, tirx.const(bits, "int32"), found)

@@ -1,0 +1,33 @@
+// LAPACK's functions of stacks of matrices (runtime/kernels/lapack.h): each matrix by itself.
+#include <string>
+#include <utility>
+
+#include "rules/stated/user_rules.h"
+
+namespace distir {
+namespace ops {
+
+namespace {
+
+bool EnterRules() {
+  const std::string prefix = "distir.lapack.";
+  for (const auto& [name, rule] : {
+           std::pair{"geqrf", "b _ _ -> b _ _, b _"},
+           std::pair{"gesdd", "b _ _ -> b _ _, b _, b _ _, b _ _, b"},
+           std::pair{"getrf", "b _ _ -> b _ _, b _, b"},
+           std::pair{"orgqr", "b _ _, b _ -> b _ _"},
+           std::pair{"potrf", "b _ _ -> b _ _, b"},
+           std::pair{"syevd", "b _ _ -> b _ _, b _, b"},
+           std::pair{"trsm", "b _ _, b _ _ -> b _ _"},
+       }) {
+    rules::EnterRuleOfFunction(prefix + name, rule);
+  }
+  return true;
+}
+
+[[maybe_unused]] const bool kEntered = EnterRules();
+
+}  // namespace
+
+}  // namespace ops
+}  // namespace distir
