@@ -29,17 +29,17 @@ struct Stack {
   int least() const { return std::min(rows, columns); }
 };
 
-[[noreturn]] void Fail(const char* name, const std::string& reason) {
+[[noreturn]] void FailInLapack(const char* name, const std::string& reason) {
   TVM_FFI_THROW(ValueError) << "distir.lapack." << name << ": " << reason;
 }
 
 Stack StackOf(const char* name, const TensorView& tensor) {
   const int rank = tensor.ndim();
-  if (rank < 2) Fail(name, "a matrix has two dimensions, not " + std::to_string(rank));
+  if (rank < 2) FailInLapack(name, "a matrix has two dimensions, not " + std::to_string(rank));
   Stack stack;
   for (int i = 0; i + 2 < rank; ++i) stack.count *= tensor.size(i);
   for (int64_t size : {tensor.size(rank - 2), tensor.size(rank - 1)}) {
-    if (size > std::numeric_limits<int>::max()) Fail(name, "a dimension exceeds 32 bits");
+    if (size > std::numeric_limits<int>::max()) FailInLapack(name, "a dimension exceeds 32 bits");
   }
   stack.rows = static_cast<int>(tensor.size(rank - 2));
   stack.columns = static_cast<int>(tensor.size(rank - 1));
@@ -48,14 +48,14 @@ Stack StackOf(const char* name, const TensorView& tensor) {
 
 Stack SquareStackOf(const char* name, const TensorView& tensor) {
   const Stack stack = StackOf(name, tensor);
-  if (stack.rows != stack.columns) Fail(name, "a matrix is not square");
+  if (stack.rows != stack.columns) FailInLapack(name, "a matrix is not square");
   return stack;
 }
 
 void CheckCount(const char* name, const TensorView& tensor, int64_t count) {
   if (tensor.numel() != count) {
-    Fail(name, "a tensor has " + std::to_string(tensor.numel()) + " elements, not " +
-                   std::to_string(count));
+    FailInLapack(name, "a tensor has " + std::to_string(tensor.numel()) + " elements, not " +
+                           std::to_string(count));
   }
 }
 
@@ -67,7 +67,7 @@ void CheckLetters(const char* name, const String& text, std::initializer_list<co
     fits = fits && std::string(list).find(text.data()[at]) != std::string::npos;
     ++at;
   }
-  if (!fits) Fail(name, "\"" + std::string(text) + "\" are no options of it");
+  if (!fits) FailInLapack(name, "\"" + std::string(text) + "\" are no options of it");
 }
 
 /*! \brief A function of LAPACK for float or double. */
@@ -136,10 +136,10 @@ void ByDtype(const char* name, std::initializer_list<TensorView> tensors, const 
       dtype.code == kDLFloat && dtype.lanes == 1 && (dtype.bits == 32 || dtype.bits == 64);
   for (const TensorView& each : tensors) {
     const DLDataType other = each.dtype();
-    if (each.device().device_type != kDLCPU) Fail(name, "a matrix is not in host memory");
+    if (each.device().device_type != kDLCPU) FailInLapack(name, "a matrix is not in host memory");
     if (!is_float || other.code != dtype.code || other.bits != dtype.bits) {
-      Fail(name, "a matrix is " + std::string(ffi::DLDataTypeToString(other)) +
-                     "; all are float32, or all float64");
+      FailInLapack(name, "a matrix is " + std::string(ffi::DLDataTypeToString(other)) +
+                             "; all are float32, or all float64");
     }
   }
   if (dtype.bits == 32) {
@@ -151,7 +151,7 @@ void ByDtype(const char* name, std::initializer_list<TensorView> tensors, const 
 
 void CheckInfo(const char* name, const TensorView& info, int64_t count) {
   const DLDataType dtype = info.dtype();
-  if (dtype.code != kDLInt || dtype.bits != 32) Fail(name, "its integers are int32");
+  if (dtype.code != kDLInt || dtype.bits != 32) FailInLapack(name, "its integers are int32");
   CheckCount(name, info, count);
 }
 
@@ -202,7 +202,8 @@ void Trsm(TensorView a, TensorView b, const String& options, TensorView x) {
   const Stack triangle = SquareStackOf(name, a);
   const Stack stack = StackOf(name, b);
   const int side = options.data()[0] == 'L' ? stack.rows : stack.columns;
-  if (triangle.count != stack.count || triangle.rows != side) Fail(name, "sizes do not agree");
+  if (triangle.count != stack.count || triangle.rows != side)
+    FailInLapack(name, "sizes do not agree");
   CheckCount(name, x, stack.count * stack.size());
   ByDtype(name, {a, b, x}, [&](auto zero) {
     using T = decltype(zero);
@@ -252,7 +253,7 @@ void Orgqr(TensorView reflectors, TensorView factors, TensorView q) {
   const char* name = "orgqr";
   const Stack stack = StackOf(name, reflectors);
   const int count = factors.ndim() > 0 ? static_cast<int>(factors.size(factors.ndim() - 1)) : 0;
-  if (stack.rows < stack.columns || stack.columns < count) Fail(name, "sizes do not agree");
+  if (stack.rows < stack.columns || stack.columns < count) FailInLapack(name, "sizes do not agree");
   CheckCount(name, factors, stack.count * count);
   CheckCount(name, q, stack.count * stack.size());
   ByDtype(name, {reflectors, factors, q}, [&](auto zero) {
@@ -289,7 +290,7 @@ void Gesdd(TensorView a, const String& mode, TensorView rest, TensorView values,
   if (has_vectors && (left.rows != stack.rows || right.columns != stack.columns ||
                       left.columns != (is_all ? stack.rows : least) ||
                       right.rows != (is_all ? stack.columns : least))) {
-    Fail(name, "sizes do not agree");
+    FailInLapack(name, "sizes do not agree");
   }
   ByDtype(name, {a, rest, values, u, vt}, [&](auto zero) {
     using T = decltype(zero);
