@@ -127,6 +127,16 @@ def test_a_configuration_is_read_from_the_modules(name):
     assert outcome.rel_rmse < 1e-5, outcome.why
 
 
+def test_batch_and_heads_that_are_merged_and_permuted_stay_apart():
+    """Bloom merges them for alibi, and transposes the keys then: nothing is gathered."""
+    from distir_ext.hints.verification import check
+    from distir_ext.hints.verification.own_models import own_program
+
+    outcome = check.verify("bloom", own_program("BloomForCausalLM", {}), "tp-only", target=QUICK)
+    assert (outcome.status, outcome.why) == ("pass", "")
+    assert "gather" not in outcome.communicated
+
+
 def test_names_of_a_configuration_have_a_prefix():
     stated = {"model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 32}
     layers = hints.from_config(stated, prefix="decoder").layers

@@ -179,6 +179,8 @@ class _ApartWriter(FunctionWriter):
             return False
         if _has_axes(call):
             return self._reduce(var, call, held[0])
+        if operator_of(call) == "permute_dims":
+            return self._permute(var, call, held[0])
         if not _is_elementwise(rule, operands) and not _is_matrix_product(rule):
             return False
         return self._aligned(var, call, operands, held[0].parts)
@@ -233,6 +235,20 @@ class _ApartWriter(FunctionWriter):
         name = str(operand.name) if isinstance(operand, relax.Var) else "constant"
         wide = (*shape[:dim], *inner, *shape[dim + 1 :])
         return self.emit(relax.op.reshape(now, wide), f"{name}_apart")
+
+    def _permute(self, var: relax.Var, call: relax.Call, held: _Apart) -> bool:
+        """The dimensions in another order, those that are apart one behind the other."""
+        rank, count = _rank(call.args[0]), len(held.parts)
+        axes = [int(axis) % rank for axis in call.attrs.axes or reversed(range(rank))]
+        moved: list[int] = []
+        for axis in axes:
+            if axis == held.dim:
+                moved += range(axis, axis + count)
+            else:
+                moved.append(axis if axis < held.dim else axis + count - 1)
+        made = self.emit(relax.op.permute_dims(held.value, moved), f"{var.name}_apart")
+        self._apart[var] = _Apart(made, axes.index(held.dim), held.parts)
+        return True
 
     def _reduce(self, var: relax.Var, call: relax.Call, held: _Apart) -> bool:
         """A reduction along other dimensions."""
