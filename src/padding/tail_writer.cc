@@ -185,7 +185,11 @@ ir::Expr TailWriter::Resized(const ir::Expr& value, const Extents& before, const
 ir::Expr TailWriter::Zeros(const ir::DTensorType& type) {
   const ir::TensorType& tensor = type.tensor_ty();
   const ir::Expr zero = Converted(FillOf(tensor.dtype(), rules::Tail::kZero), type);
-  return Emit("zeros", Typed(ir::make::kBroadcastTo(zero, tensor.shape()), type));
+  std::vector<int> replica(type.device_mesh().shape().size(), -1);
+  const ir::DTensorType whole = On(type, tensor, replica);
+  const ir::Expr zeros = Emit("zeros", Typed(ir::make::kBroadcastTo(zero, tensor.shape()), whole));
+  if (ir::StructurallyEqual(whole, type)) return zeros;
+  return Emit("zeros", dialect::MakeRedistribute(zeros, type));
 }
 
 ir::Expr TailWriter::Number(const ir::Expr& number, const ir::DTensorType& like) {

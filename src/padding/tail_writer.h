@@ -71,7 +71,7 @@ class TailWriter : public ir::FunctionRewriter {
 
   /*! \brief A symbolic number as an array of one element, in the element type of `like`. */
   ir::Expr SymbolicNumber(const ir::Expr& number, const ir::DTensorType& like);
-  /*! \brief Zeros of a type that is not sharded. */
+  /*! \brief Zeros of a type. */
   ir::Expr Zeros(const ir::DTensorType& type);
 
   std::map<MaskKey, std::vector<KnownMask>> masks_;
