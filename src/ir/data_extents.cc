@@ -7,7 +7,7 @@ namespace ir {
 
 namespace {
 
-const GlobalFunction kTensorType("relax.TensorType");
+const GlobalFunction kTensorTypeOfRank("relax.TensorType");
 // Boxes are given in the format "onnx" as many as there are, in "tensorflow" as many as there may
 // be.
 const AttrField kBoxesFormat("relax.attrs.AllClassNonMaximumSuppressionAttrs", "output_format");
@@ -26,7 +26,7 @@ bool HasDataExtent(const Call& call) {
 TensorType WithoutShape(const TensorType& type) {
   ffi::Optional<DLDataType> dtype;
   if (type.has_dtype()) dtype = type.dtype();
-  return kTensorType(nullptr, dtype, type.ndim(), nullptr, nullptr).cast<TensorType>();
+  return kTensorTypeOfRank(nullptr, dtype, type.ndim(), nullptr, nullptr).cast<TensorType>();
 }
 
 }  // namespace ir
