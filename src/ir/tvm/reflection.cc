@@ -101,6 +101,11 @@ std::string FieldOffset::Resolve() {
   return "";
 }
 
+void FieldOffset::ThrowNull() const {
+  TVM_FFI_THROW(InternalError) << "the field `" << name_ << "` of " << type_key_
+                               << " is read where there is none; please report the program";
+}
+
 std::string AttrField::Resolve() {
   const TVMFFITypeInfo* type = FindType(type_key_);
   if (type == nullptr) return std::string("type `") + type_key_ + "`";

@@ -88,7 +88,8 @@ class Kind : public Resolvable {
   int32_t depth_ = 0;
 };
 
-/*! \brief A field read by a typed load; T must have exactly the size of the field. */
+/*! \brief A field read by a typed load; T must have exactly the size of the field. Of an object
+ * that is null the read is an InternalError that names the field. */
 class FieldOffset : public Resolvable {
  public:
   FieldOffset(const char* type_key, const char* name, int64_t size)
@@ -97,10 +98,13 @@ class FieldOffset : public Resolvable {
 
  protected:
   const void* Address(const ffi::Object* object) const {
+    if (__builtin_expect(static_cast<int64_t>(object == nullptr), 0) != 0) ThrowNull();
     return reinterpret_cast<const char*>(object) + offset_;
   }
 
  private:
+  [[noreturn]] void ThrowNull() const;
+
   const char* type_key_;
   const char* name_;
   int64_t size_;

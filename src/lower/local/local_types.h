@@ -3,9 +3,9 @@
  * \brief From global types to the types of one worker.
  *
  * A dimension of size d in n shards becomes d / n. Where d is a symbolic variable m of the
- * function's signature, which has to divide since it is not padded (padding/dividing_sizes.h), m itself is replaced by m' * k throughout the function, k the largest
- * number of shards of a dimension that is just m, so that the worker's signature defines m' by a
- * dimension again:
+ * function's signature, which has to divide since it is not padded (padding/dividing_sizes.h), m
+ * itself is replaced by m' * k throughout the function, k the largest number of shards of a
+ * dimension that is just m, so that the worker's signature defines m' by a dimension again:
  *
  *     x: DTensor((m, 8), "S[0]") on 4 devices  ->  x: Tensor((m', 8)), every other m becomes m' * 4
  *
