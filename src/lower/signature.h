@@ -56,11 +56,11 @@ struct EntryProgram {
  *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
  * \endcode
  * A dimension cut in whole grains states the size of a shard: `1024:352` is 1024 columns, of which
- * a device has 352, or what is left of them. So does a symbolic one that is padded: `n:(n + 1) // 2`.
- * Other symbolic ones that are sharded have to divide; "dividing" says why, by name. A type names its mesh, `float32[8] mesh[1] R`, if that
- * is not the first one listed; `(a; b)` is a tuple of types, `shape` a shape, and `value` anything
- * else. Layers are folded as `FoldNumbered` says. A program may have symbolic "sizes", and a
- * "virtual_stage" other than 0.
+ * a device has 352, or what is left of them. So does a symbolic one that is padded:
+ * `n:(n + 1) // 2`. Other symbolic ones that are sharded have to divide; "dividing" says why, by
+ * name. A type names its mesh, `float32[8] mesh[1] R`, if that is not the first one listed;
+ * `(a; b)` is a tuple of types, `shape` a shape, and `value` anything else. Layers are folded as
+ * `FoldNumbered` says. A program may have symbolic "sizes", and a "virtual_stage" other than 0.
  */
 class SignatureWriter {
  public:
