@@ -56,8 +56,9 @@ def described(parser: argparse.ArgumentParser) -> Iterator[nodes.Node]:
     if options.children:
         yield options
     yield from prose(parser, parser.epilog)
-    if parser.example:
-        yield literal_block(parser.example)
+    example = getattr(parser, "example", "")  # other parsers than those of distir have none
+    if example:
+        yield literal_block(example)
 
 
 def prose(parser: argparse.ArgumentParser, text: str | None) -> Iterator[nodes.Node]:
