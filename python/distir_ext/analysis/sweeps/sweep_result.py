@@ -58,7 +58,8 @@ class SweepRow:
     """Why it cannot be partitioned; None where it can."""
 
     unused_axes: tuple[str, ...] = ()
-    """Axes of more than one device along which the plan shards nothing: these compute the same."""
+    """Axes of more than one device along which the plan shards nothing, so that these compute the
+    same."""
 
     def __str__(self) -> str:
         sizes = zip(self.mesh.axis_names, self.mesh.shape, strict=True)
