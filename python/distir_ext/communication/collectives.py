@@ -75,8 +75,8 @@ class Collective:
     another mesh; for other kinds they read the result (``"return"`` if it is returned)."""
 
     per_iteration: bool = False
-    """True in a loop, which is a function that calls itself. Only the run knows how often it runs, so
-    one iteration is counted; ``Session.statistics`` counts them all."""
+    """True in a loop, which is a function that calls itself. Only the run knows how often it runs,
+    so one iteration is counted; ``Session.statistics`` counts them all."""
 
     def __repr__(self) -> str:
         fields = {name: value for name, value in vars(self).items() if value not in ((), None, "")}
