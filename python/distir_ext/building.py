@@ -35,13 +35,16 @@ def check_target(target: Any) -> None:
     """Refuses a target that TVM does not know.
 
     Raises:
-        ValueError: Names the target, and the kind that it may have been meant to be.
+        ValueError: Names the target, and the kind that it may have been meant to be; or the
+            architecture of a GPU that the compiler does not know.
         TypeError: It is no target.
     """
     if isinstance(target, tvm.target.Target) or target == "cuda":
         return
     if not isinstance(target, str | Mapping):
         raise TypeError(f"target is a {type(target).__name__}, not a name, a mapping or a Target")
+    if isinstance(target, Mapping):
+        _nvidia.resolve_target(target)  # refuses architectures that the compiler does not know
     try:
         tvm.target.Target(target if isinstance(target, str) else dict(target))
     except Exception as error:

@@ -154,7 +154,17 @@ class Padder : public TailWriter {
       }
     }
     const ir::Type type = WithExtents(cast.ty(), extents);
-    const ir::Expr value = Recut(Rewrite(cast.value()), cast.value(), extents);
+    // A size that the cast states anew is checked, not cut to.
+    ValueExtents wanted = grains_.Of(cast.value());
+    for (size_t i = 0; i < std::min({wanted.size(), from.size(), to.size()}); ++i) {
+      if (!from[i].defined() || !to[i].defined()) continue;
+      const ir::NodeArray<ir::Expr>& before = ir::ShapeOf(from[i].tensor_ty());
+      const ir::NodeArray<ir::Expr>& after = ir::ShapeOf(to[i].tensor_ty());
+      for (size_t d = 0; d < std::min(before.size(), after.size()); ++d) {
+        if (ir::SameDim(before[d], after[d])) wanted[i][d] = extents[i][d];
+      }
+    }
+    const ir::Expr value = Recut(Rewrite(cast.value()), cast.value(), wanted);
     const ir::Var made = ir::MakeVar(NameFor(var), type, ir::DataflowVar::Is(var));
     writer().Add(ir::MakeMatchCast(made, value, type));
     Replace(var, made);

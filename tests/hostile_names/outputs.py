@@ -31,11 +31,14 @@ class Program:
     def __init__(self, mod: tvm.IRModule, folder: Path) -> None:
         self.mod = mod
         self.folder = folder
-        names = [str(each.name) for each in self.sizes_of()]
-        self.sizes = dict.fromkeys(names, 16)
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, int]:
+        """Numbers for the sizes, by the names that these have in lowered modules."""
+        return {str(each.name): 16 for each in self.sizes_of()}
 
     def sizes_of(self):
-        for function in self.mod.functions.values():
+        for function in self.lowered.functions.values():
             if isinstance(function, relax.Function):
                 yield from relax.analysis.free_symbolic_vars(function)
                 yield from relax.analysis.defined_symbolic_vars(function)

@@ -21,6 +21,8 @@ CALLS = re.compile(r"relax\.(call_\w+|ccl\.\w+|dist\.\w+)")
 # Passes that look for a pattern of operators, or write one. They describe nothing: what they need
 # to know of an operator they ask its record.
 PATTERNS = {
+    # What TVM types as if all boxes were kept.
+    "ir/data_extents.cc": {"relax.vision.all_class_non_max_suppression"},
     "ir/module/well_formed.cc": {
         "relax.memory.kill_storage",
         "relax.memory.kill_tensor",
@@ -219,6 +221,15 @@ PYTHON_PATTERNS = {
     },
     "analysis/redistributions/fused_weights.py": {"relax.split"},  # what cuts a product in parts
     "_hints/program.py": {"relax.split", "relax.strided_slice"},  # what cuts a dimension in parts
+    # What TVM's frontends compute indices by, and what they look up with them.
+    "interop/_known_indices.py": relax_names(
+        "add arange argmax argmin argsort astype broadcast_to clip concat expand_dims flatten flip "
+        "floor_divide floor_mod gather_elements less memory.view multiply permute_dims repeat "
+        "reshape shape_of shape_to_tensor squeeze stack strided_slice subtract take tile topk where"
+    ),
+    "interop/_lookups.py": relax_names(
+        "gather_elements gather_nd index_put index_tensor scatter_elements scatter_nd take"
+    ),
     # What an imported loop counts down by.
     "interop/jax/export/loops.py": {"relax.equal", "relax.subtract"},
 }

@@ -41,7 +41,13 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
 def _of_floats(make: Callable[[Any, Any], Any], other: Legalization) -> Legalization:
     def broadcast(x: te.Tensor, y: te.Tensor) -> te.Tensor:
         shape = topi.add(x, y).shape
-        x, y = topi.broadcast_to(x, shape), topi.broadcast_to(y, shape)
+        # An operand may be a number, which is no tensor.
+        x, y = (
+            topi.broadcast_to(each, shape)
+            if isinstance(each, te.Tensor)
+            else topi.full(shape, str(each.ty.dtype), each)
+            for each in (x, y)
+        )
 
         def element(*i: Any) -> Any:
             return bind(x(*i), lambda x: bind(y(*i), lambda y: make(x, y)))

@@ -126,7 +126,11 @@ def _converted(other: Legalization, dtypes: Mapping[str, str]) -> Legalization:
         if dtype not in dtypes:
             return other(builder, call)
         args = [
-            builder.emit(_cast(builder, arg, dtypes[dtype])) if _dtype(arg) == dtype else arg
+            arg
+            if _dtype(arg) != dtype
+            else builder.emit(_cast(builder, arg, dtypes[dtype]))
+            if isinstance(arg.ty, relax.TensorType)
+            else arg.astype(dtypes[dtype])  # a number
             for arg in call.args
         ]
         wide = builder.normalize(relax.Call(call.op, args, call.attrs))
@@ -184,6 +188,8 @@ def _power(other: Legalization) -> Legalization:
         if not dtype or is_float(dtype):
             return other(builder, call)
         exponent = constant_array(call.args[1])
+        if isinstance(call.args[1], tirx.IntImm):
+            exponent = np.asarray(int(call.args[1].value))
         if exponent is not None and exponent.shape == () and 0 <= int(exponent) <= _LARGEST_POWER:
             make = functools.partial(_multiplied, exponent=int(exponent))
             return builder.call_te(make, call.args[0], primfunc_name_hint="power")

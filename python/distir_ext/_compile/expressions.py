@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
+from tvm import te, tirx
 
 from distir_ext._compile.dtypes import is_small_float
 
@@ -14,6 +14,8 @@ __all__ = ["bind", "is_nan"]
 
 def bind(value: Any, function: Callable[[Any], Any]) -> Any:
     """The function of a value, which is computed once however often the function uses it."""
+    if isinstance(value, te.TensorSlice):
+        value = value.asobject()
     if isinstance(value, tirx.Var):
         return function(value)
     variable = tirx.Var("value", value.ty)

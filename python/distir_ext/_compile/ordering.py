@@ -183,7 +183,8 @@ def _median(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     size = x.ty.shape[axis]
 
     def at(index: Any) -> relax.Expr:
-        return builder.emit(relax_op.strided_slice(order, [axis], [index], [index + 1]))
+        begin, end = [index], [index + 1]
+        return builder.emit(relax_op.strided_slice(order, [axis], begin, end, assume_inbound=True))
 
     def element(position: relax.Expr) -> relax.Expr:
         return builder.emit(relax_op.gather_elements(x, position, axis))

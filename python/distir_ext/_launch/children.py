@@ -204,7 +204,8 @@ class _Running:
 
 
 def _say(line: str) -> None:
-    print(f"distir launch: {line}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # closed at the start
+        print(f"distir launch: {line}", file=sys.stderr, flush=True)
 
 
 def _signal_name(number: int) -> str:

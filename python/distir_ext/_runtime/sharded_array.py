@@ -219,7 +219,11 @@ def global_shape(
             f"{counted(len(spec.shape), 'dimension')}"
         )
     cut = [local * parts for local, parts in zip(first.shape, spec.parts, strict=True)]
-    known = [size_of(dim, sizes) for dim in spec.shape]
+    # A dimension that is not sharded is not padded either, so that its computed size is not needed.
+    known = [
+        size_of(dim, sizes) if parts > 1 or isinstance(dim, int) or dim in sizes else None
+        for dim, parts in zip(spec.shape, spec.parts, strict=True)
+    ]
     stated = [have if size is None else size for size, have in zip(known, cut, strict=True)]
     # A stated size may have padding behind it in the shards.
     kept = zip(stated, cut, spec.local_shape(stated), first.shape, strict=True)

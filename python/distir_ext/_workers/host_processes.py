@@ -229,7 +229,11 @@ class LocalProcesses(HostProcesses):
         except subprocess.TimeoutExpired:
             return f"process {process.pid} runs, but the line to it has ended"
         if status < 0:
-            return f"process {process.pid} was ended by {signal.Signals(-status).name}"
+            try:
+                name = signal.Signals(-status).name
+            except ValueError:  # of those for real time, which have none
+                name = f"signal {-status}"
+            return f"process {process.pid} was ended by {name}"
         return f"process {process.pid} has ended with exit status {status}"
 
     def kill(self) -> None:

@@ -90,11 +90,16 @@ def load_disco() -> ModuleType:
     return module
 
 
+_OWNER = os.getpid()
+
+
 def _wait_for_those_left_alone() -> None:
     """Waits a moment for workers that compute after the end of their session.
 
     A thread that is in Python when that ends would end the process with an abort.
     """
+    if os.getpid() != _OWNER:
+        return  # a fork has none of the threads
     count = tvm_ffi.get_global_func("distir.runtime.num_sessions_left_alone")
     deadline = time.monotonic() + LEAVE_LIMIT
     while count() and time.monotonic() < deadline:

@@ -73,7 +73,13 @@ class SizeNames {
   }
 
   std::unordered_set<const ffi::Object*> known_;
-  std::unordered_set<std::string> taken_;
+  // Names of TVMScript, and words of Python.
+  std::unordered_set<std::string> taken_{
+      "I",    "R",      "T",      "TypeVar", "True",    "False",    "None",     "and",
+      "as",   "assert", "async",  "await",   "break",   "class",    "continue", "def",
+      "del",  "elif",   "else",   "except",  "finally", "for",      "from",     "global",
+      "if",   "import", "in",     "is",      "lambda",  "nonlocal", "not",      "or",
+      "pass", "raise",  "return", "try",     "while",   "with",     "yield"};
   std::vector<std::pair<Var, std::string>> unnamed_;
   std::unordered_map<const ffi::Object*, std::string> chosen_;
 };

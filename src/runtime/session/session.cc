@@ -193,7 +193,8 @@ void SessionObj::Close() {
   if (IsFork()) return;
   CheckNotOwnWorker("close");
   std::lock_guard<std::mutex> lock(mutex_);
-  if (disco_ != nullptr) DismissWorkers(disco_->session, disco_->leave);
+  if (disco_ == nullptr) return;  // closed, or left alone, when a thread waits for its workers
+  DismissWorkers(disco_->session, disco_->leave);
   disco_.reset();  // the last reference: disco tells its threads to end and joins them
   state_->backend().WorkersEnded();
 }

@@ -62,7 +62,7 @@ def build(stated, stages, number):
 def test_imported_or_refused(sample):
     outcomes = {"violations": 0, "no mesh": 0, "imported": 0}
 
-    @settings(max_examples=sample(25, 50, 150, 5000))
+    @settings(max_examples=sample(25, 150, 5000))
     @given(st.lists(statements(), max_size=4), STAGES, st.sampled_from((1, 4, 6, 12)))
     def check(stated, stages, number):
         proto = build(stated, stages, number)

@@ -340,6 +340,9 @@ class Leader:
             with contextlib.suppress(ChannelClosedError):
                 send(line, {"refused": why})
             line.hang_up()
+        with self._changed:  # their descriptors may be others soon
+            self._others.clear()
+            self._lines.clear()
         self._agent.close()
 
     def _forget(self) -> None:
@@ -397,10 +400,11 @@ def serve(
         line.limit(math.inf)
         status = line.receive(1)[0]
     except (EOFError, OSError):
-        print(
-            f"distir_ext: rank 0 has ended without saying how; rank {place.rank} ends with 1",
-            file=sys.stderr,
-        )
+        if sys.stderr is not None:
+            print(
+                f"distir_ext: rank 0 has ended without saying how; rank {place.rank} ends with 1",
+                file=sys.stderr,
+            )
         status = 1
     finally:
         agent.close()

@@ -54,7 +54,8 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
 
 def say(command: str, message: str) -> None:
     """Prints a line on standard error."""
-    print(f"{command}: {printable(' '.join(message.split()))}", file=sys.stderr)
+    if sys.stderr is not None:  # closed at the start
+        print(f"{command}: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def _nobody_reads() -> bool:

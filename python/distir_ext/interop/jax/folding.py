@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from distir_ext.interop.jax.hlo_shardings import only_states
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     array_of,
@@ -108,7 +109,7 @@ def evaluate_block(block: Any, arguments: Sequence[Any]) -> list[Any] | None:
             return None
         if op.name == "stablehlo.return":
             return operands
-        result = evaluate(op, operands)
+        result = operands[0] if only_states(op) else evaluate(op, operands)
         if result is None:
             return None
         values[op.results[0]] = result

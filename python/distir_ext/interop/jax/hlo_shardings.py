@@ -23,6 +23,7 @@ from distir_ext.interop import gspmd, shardy
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    Value,
     nested_operations,
     rank_of_type,
     text,
@@ -140,6 +141,13 @@ def only_states(op: Operation) -> bool:
     if op.name == "sdy.sharding_constraint":
         return True
     return _target(op) == SHARDING
+
+
+def source_of(value: Value) -> Value:
+    """The value that operations which only state a sharding give on as this one."""
+    while not isinstance(value.owner, ir.Block) and only_states(value.owner):
+        value = value.owner.operands[0]
+    return value
 
 
 def _target(op: Operation) -> str:

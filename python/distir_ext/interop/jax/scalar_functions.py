@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm import tirx
 
+from distir_ext.interop.jax.hlo_shardings import only_states
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -32,7 +33,6 @@ Expression = Any
 
 # Of scalars these change nothing.
 _PASSED = (
-    "sdy.sharding_constraint",
     "stablehlo.broadcast_in_dim",
     "stablehlo.optimization_barrier",
     "stablehlo.reshape",
@@ -71,7 +71,7 @@ class ScalarFunction:
             if op.name == "func.call":
                 callee = self._functions[symbol(op, "callee")]
                 results = self._results(only_block(callee), operands)
-            elif op.name in _PASSED:
+            elif op.name in _PASSED or only_states(op):
                 results = operands
             else:
                 results = [_expression(op, operands)]

@@ -65,11 +65,13 @@ Known: TypeAlias = relax.Expr | Stretched | Sizes
 
 
 class FunctionsSoFar(NamedTuple):
-    """The functions of a program at some time."""
+    """The functions of a program at some time, and its groups."""
 
     names: set[str]
     queued: int
     called: dict[Hashable, tvm.ir.GlobalVar]
+    groups: dict[int, tuple[Writer, relax.Expr]]
+    sharding_groups: dict[int, tuple[Writer, Value]]
 
 
 @dataclass
@@ -183,16 +185,23 @@ class Program:
         return self._called[key]
 
     def functions_so_far(self) -> FunctionsSoFar:
-        """The functions that are written or queued, for :meth:`forget_others`."""
-        return FunctionsSoFar(set(self._names), len(self._queue), dict(self._called))
+        """Functions that are written or queued, and groups, for :meth:`forget_others`."""
+        return FunctionsSoFar(
+            set(self._names),
+            len(self._queue),
+            dict(self._called),
+            dict(self.groups),
+            dict(self.sharding_groups),
+        )
 
     def forget_others(self, kept: FunctionsSoFar) -> None:
-        """Forgets functions that only what is given up calls."""
+        """Forgets functions that only what is given up calls, and groups that it is in."""
         for symbol in self.module.get_global_vars():
             if symbol.name_hint not in kept.names:
                 del self.module[symbol]
         del self._queue[kept.queued :]
         self._names, self._called = kept.names, kept.called
+        self.groups, self.sharding_groups = kept.groups, kept.sharding_groups
 
     def write_all(self) -> None:
         """Writes what is queued, and what that queues."""

@@ -15,6 +15,7 @@ from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.hlo_shardings import source_of
 from distir_ext.interop.jax.operations.shapes import (
     along,
     bounded,
@@ -28,7 +29,6 @@ from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
-    Value,
     integers,
     only_block,
     operations_of,
@@ -356,20 +356,14 @@ def _reductions(op: Operation) -> list[str]:
     *inner, last = operations_of(block)
     made = {each.results[0]: each for each in inner if len(each.results) == 1}
 
-    def source(value: Value) -> Value:
-        """What a value is; JAX may say of a scalar that no axis shards it."""
-        while value in made and made[value].name == "sdy.sharding_constraint":
-            value = made[value].operands[0]
-        return value
-
     found = []
-    for index, value in enumerate(map(source, last.operands)):
+    for index, value in enumerate(map(source_of, last.operands)):
         old, new = block.arguments[index], block.arguments[count + index]
         if value == new:
             found.append("update")
             continue
         name = made[value].name if value in made else "nothing"
-        operands = list(map(source, made[value].operands)) if value in made else []
+        operands = list(map(source_of, made[value].operands)) if value in made else []
         if operands not in ([old, new], [new, old]):
             raise UnsupportedError(
                 "has a region that is not one operation of an element and its update, but "

@@ -39,10 +39,12 @@ _DEPTH = 30  # of a loop that calls itself: 2**30 iterations at most
 def _while(writer: Writer, op: Operation) -> list[Known]:
     start = [writer.known(each) for each in op.operands]
     length, functions = len(writer.bindings), writer.program.functions_so_far()
+    values = dict(writer.values)
     unrolled = _unrolled(writer, op, start)
     if unrolled is not None:
         return unrolled
     del writer.bindings[length:]
+    writer.values = values  # others may be what is given up
     writer.program.forget_others(functions)
     carry = [writer.part(writer.full(each)) for each in op.operands]
     captures = Captures(writer, op, carry)

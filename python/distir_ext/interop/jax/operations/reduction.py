@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.folding import evaluate_block
-from distir_ext.interop.jax.hlo_shardings import only_states
+from distir_ext.interop.jax.hlo_shardings import only_states, source_of
 from distir_ext.interop.jax.operations.elementwise import combiner
 from distir_ext.interop.jax.operations.regions import reduced_by_region, windows_by_region
 from distir_ext.interop.jax.operations.shapes import padded, permuted, sliced
@@ -72,16 +72,13 @@ def _inner(op: Operation) -> list[Operation]:
 
 def simple_reducer(op: Operation) -> str | None:
     """The one operation that a region combines its two arguments by; None if it does more."""
-    block, inner = only_block(op), _inner(op)
-    arguments = list(block.arguments)
-    if (
-        len(inner) == 2
-        and len(arguments) == 2
-        and sorted(arguments.index(each) if each in arguments else -1 for each in inner[0].operands)
-        == [0, 1]
-    ):
-        return str(inner[0].name)
-    return None
+    inner, arguments = _inner(op), list(only_block(op).arguments)
+    if len(inner) != 2 or len(arguments) != 2:
+        return None
+    operands = [source_of(each) for each in inner[0].operands]
+    places = sorted(arguments.index(each) if each in arguments else -1 for each in operands)
+    is_result = source_of(inner[1].operands[0]) == inner[0].results[0]
+    return str(inner[0].name) if places == [0, 1] and is_result else None
 
 
 def _is_neutral(name: str, start: Any, dtype: str) -> bool:
