@@ -293,3 +293,43 @@ def test_one_error_names_what_cannot_be_taken():
     ):
         with pytest.raises(ValueError, match=re.escape(said)):
             from_stablehlo(text)
+
+
+SHARDED = 'stablehlo.custom_call @Sharding({}) {{mhlo.sharding = "{{replicated}}"}} : ({}) -> {}'
+
+
+def region(lines, result):
+    """A sum over rows by a region of %p and %q."""
+    return f"""module attributes {{mhlo.num_partitions = 2 : i32}} {{
+      func.func public @main(%x: tensor<8x4xf32> {{mhlo.sharding = "{{devices=[2,1]<=[2]}}"}})
+          -> tensor<4xf32> {{
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %0 = stablehlo.reduce(%x init: %zero) across dimensions = [0]
+            : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
+          reducer(%p: tensor<f32>, %q: tensor<f32>) {{
+            {lines}
+            stablehlo.return {result} : tensor<f32>
+          }}
+        return %0 : tensor<4xf32>
+      }}
+    }}"""
+
+
+def test_regions_may_state_shardings_of_arguments_and_results():
+    f32 = "tensor<f32>"
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype("float32")
+    of_result = SHARDED.format("%s", f32, f32)
+    of_argument = SHARDED.format("%p", f32, f32)
+    with dx.Session(2) as session:
+        for lines, result in (
+            (f"%s = stablehlo.add %p, %q : {f32}\n%r = {of_result}", "%r"),
+            (f"%r = {of_argument}\n%s = stablehlo.add %r, %q : {f32}", "%s"),
+        ):
+            mod = from_stablehlo(region(lines, result))
+            found = session.load(dx.build(mod, QUICK))["main"](x)
+            np.testing.assert_allclose(found.numpy(), x.sum(0), rtol=1e-5)
+
+
+def test_a_region_that_returns_an_argument_is_no_sum():
+    mod = from_stablehlo(region("%s = stablehlo.add %p, %q : tensor<f32>", "%p"))
+    assert "R.sum" not in mod["main"].script()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 from tests.targets import QUICK
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op as R
 from tvm.relax.op import nn
 from tvm.relax.op.distributed import annotate_sharding
@@ -388,3 +388,26 @@ def test_conversions_to_integers():
                 )
             )
     check(cases)
+
+
+def test_numbers_as_operands_and_symbolic_shapes():
+    n = tirx.Var("n", "int64")
+    two = tirx.FloatImm("float32", 2.0)
+    cases = [
+        (lambda x: R.median(x, [0]), lambda x: np.median(x, 0)),
+        (lambda x: R.floor_divide(x, two), lambda x: x // np.float32(2)),
+        (lambda x: R.floor_mod(x, two), lambda x: x % np.float32(2)),
+    ]
+    given = np.random.default_rng(0).standard_normal((5, 4)).astype("float32") * 8
+    with dx.Session(2) as session:
+        for apply, wanted in cases:
+            x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+            builder = relax.BlockBuilder()
+            with builder.function("main", [x]):
+                result = builder.emit(apply(x))
+                if isinstance(result.ty, relax.TupleType):
+                    result = builder.emit(relax.TupleGetItem(result, 0))
+                builder.emit_func_output(result)
+            mod = dx.annotate(builder.get(), dx.Mesh(a=2), {"x": (None, "a")})
+            found = session.load(dx.build(mod, QUICK))["main"](given).numpy()
+            np.testing.assert_allclose(found, wanted(given), rtol=1e-6)
