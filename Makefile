@@ -50,7 +50,7 @@ PROGRESS = stdbuf -oL awk -v every="$$([ -t 1 ] && echo 1 || echo 10)" \
   '/^ *Downloading .*[.]whl/ { print "  " $$1, $$2 } \
   match($$0, /\[[0-9]+\/[0-9]+\]/) { \
     step = substr($$0, RSTART, RLENGTH); split(step, part, /[][\/]/); \
-    if (part[2] % every == 0 || part[2] == part[3]) \
+    if (part[2] > 0 && (part[2] % every == 0 || part[2] == part[3])) \
       printf "%s  compiling %s%s", every == 1 ? "\r" : "", step, \
         every == 1 && part[2] != part[3] ? "" : "\n" }'
 
