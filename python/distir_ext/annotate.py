@@ -44,7 +44,8 @@ from distir_ext._annotate.annotated_function import (
 from distir_ext._annotate.axes import Axes
 from distir_ext._annotate.dims import dims_text
 from distir_ext._annotate.fused_parameters import fused_parameters
-from distir_ext._annotate.named_plans import check_name, named_plan
+from distir_ext._annotate.named_plans import named_plan
+from distir_ext._annotate.plan_names import check_name
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._hints.fused_weights import Separated, reported, separate_weights

@@ -10,28 +10,12 @@ from typing import Any
 from tvm import relax
 
 from distir_ext._annotate.axes import Axes
+from distir_ext._annotate.plan_names import check_name
 from distir_ext._annotate.structure import find_structure
-from distir_ext._errors.spelling import did_you_mean
 from distir_ext._hints.program import Program, sizes_of
-
-NAMED = ("tp", "fsdp")
-"""The plans, in the order in which messages list them."""
 
 MIN_ELEMENTS = 1024
 """Parameters with fewer elements ``"fsdp"`` does not shard: a collective costs more than they."""
-
-
-def check_name(plan: str) -> None:
-    """Refuses other names.
-
-    Raises:
-        ValueError: There is no plan of this name.
-    """
-    if plan not in NAMED:
-        raise ValueError(
-            f"there is no plan {plan!r}; plans by name are {', '.join(map(repr, NAMED))}"
-            f"{did_you_mean(plan, NAMED)}"
-        )
 
 
 def named_plan(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import FAILED, UsageError, say
+from distir_ext.cli.shared.files import is_plan_name
 from distir_ext.cli.shared.notation import (
     parse_bytes,
     parse_count,
@@ -25,7 +26,6 @@ from distir_ext.cli.shared.sharded import (
     add_function,
     add_shards,
     default_function,
-    is_plan_name,
     read_plan,
 )
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from distir_ext._annotate.plan_names import NAMED
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._params.json_file import read_json
 from distir_ext._params.regular_file import MOST_INDEX_BYTES, read_file
@@ -39,6 +40,11 @@ def existing(name: str, what: str = "file") -> Path:
     raise FileNotFoundError(f"there is no {what} {path}{did_you_mean(path.name, near)}")
 
 
+def is_plan_name(text: str) -> bool:
+    """Whether an argument is the name of a plan, and of no file."""
+    return text in NAMED and not Path(text).exists()
+
+
 def split_program(text: str) -> tuple[str, str]:
     """The file of a program, and what is named in it: ``model.py:MLP``."""
     file, colon, name = text.rpartition(":")
@@ -63,6 +69,8 @@ def check_files(options: argparse.Namespace) -> None:
                 if getattr(options, "shape", None) is not None:  # it is a sharding of this shape
                     continue
                 text = split_program(text)[0]
+            if what == "plan" and is_plan_name(text):
+                continue
             if argument != "cluster" or text.endswith(".json"):
                 existing(str(text), what)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from distir_ext._annotate.dims import Dim, DimEntry, TensorDims
 from distir_ext.cli.shared.failures import UsageError
-from distir_ext.cli.shared.files import json_object
+from distir_ext.cli.shared.files import is_plan_name, json_object
 from distir_ext.cli.shared.notation import Dims, parse_dims, parse_shard, parse_sizes
 from distir_ext.cli.shared.parser import argument_type
 
@@ -204,13 +203,6 @@ def default_function(mod: tvm.IRModule) -> str:
     if len(names) > 1:
         raise ValueError(f"the program has no function main; name one by --func: {names}")
     return names[0]
-
-
-def is_plan_name(text: str) -> bool:
-    """Whether an argument is the name of a plan, and of no file."""
-    from distir_ext._annotate.named_plans import NAMED
-
-    return text in NAMED and not Path(text).exists()
 
 
 def _found_by_name(

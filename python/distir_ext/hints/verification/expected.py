@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import tvm
+from tvm import relax
 
 from distir_ext._hints.program import Program, sizes_of
 from distir_ext._hints.regions import Stream
@@ -53,16 +54,31 @@ def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
 
 
 def stream_bytes(mod: tvm.IRModule, report: Report) -> int:
-    """How large the hidden states are: the results of products by rows; 0 without any."""
-    rows = {node.param for node in report.processed if node.tp_mode == "rowwise"}
-    program = Program(relax_function(mod, "main"))
-    found = 0
-    for product in Stream(program).products.values():
-        sizes = sizes_of(product.var)
-        if str(product.param.name) in rows and sizes and product.view.looked_up is None:
-            width = numpy_dtype(str(product.var.ty.dtype)).itemsize
-            found = max(found, math.prod(sizes) * width)
-    return found
+    """How large the hidden states are: the results of products by rows; 0 without any.
+
+    Sharded or not: under attention-dp only experts are, whose products are larger, as they have a
+    row per token and expert. Of a model of experts alone it is what they are added up to.
+    """
+    rows = {node.param for node in report.nodes if node.tp_mode == "rowwise"}
+    experts = {node.param for node in report.nodes if node.layer_type == "moe"}
+    stream = Stream(Program(relax_function(mod, "main")))
+    hidden = [
+        each.var
+        for each in stream.products.values()
+        if str(each.param.name) in rows - experts and each.view.looked_up is None
+    ]
+    if not hidden:
+        hidden = [
+            region.end
+            for region in stream.regions()
+            if any(str(each.param.name) in rows for each in region.products)
+        ]
+    return max(map(_bytes, hidden), default=0)
+
+
+def _bytes(var: relax.Var) -> int:
+    sizes = sizes_of(var)
+    return math.prod(sizes) * numpy_dtype(str(var.ty.dtype)).itemsize if sizes else 0
 
 
 def communicated(lowered: tvm.IRModule) -> Traffic:

@@ -131,7 +131,12 @@ MODELS: Mapping[str, TinyModel] = {
 
 
 SIZES_OF_ALL: Mapping[str, Any] = {
-    **{name: value for tiny in MODELS.values() for name, value in tiny.sizes.items()},
+    **{
+        name: value
+        for tiny in MODELS.values()
+        for name, value in tiny.sizes.items()
+        if not isinstance(value, list)  # types of layers: each class has words of its own for them
+    },
     **MODELS["llama"].sizes,
 }
 """Small sizes by the fields that configurations have."""
