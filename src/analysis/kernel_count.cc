@@ -214,7 +214,8 @@ class Counter {
         call, [&](const ir::Expr& operand) { of = Narrower(of, OfExpr(operand, count)); });
     if (!is_known && count->unknown.empty() && name != "tvm_storage_sync")
       count->unknown = "a call of " + ir::CalleeName(call);
-    if (!IsFloat(dtype)) return ir::kUnknownDtype;
+    // The zero that the compiler writes so that TVM does not know it, |-0.0|, is no operation.
+    if (!IsFloat(dtype) || IsConstant(call)) return ir::kUnknownDtype;
     const DLDataType by = of.bits == 0 ? dtype : of;
     if (Contains(kTranscendental, name)) {
       count->transcendentals += Lanes(call);
@@ -224,6 +225,16 @@ class Counter {
       count->operations[{by.code, by.bits}] += 2 * Lanes(call);
     }
     return by;
+  }
+
+  /*! \brief Whether an expression has neither variables nor elements of tensors. */
+  static bool IsConstant(const ir::Expr& expr) {
+    if (ir::Var::Is(expr) || ir::TensorLoad::Is(expr)) return false;
+    bool is_constant = true;
+    const bool is_known = ir::VisitOperands(expr, [&is_constant](const ir::Expr& operand) {
+      is_constant = is_constant && IsConstant(operand);
+    });
+    return is_known && is_constant;
   }
 
   static DLDataType Narrower(DLDataType a, DLDataType b) {

@@ -5,9 +5,9 @@
  * A floating-point operation is an addition, subtraction, multiplication, division, remainder,
  * minimum, maximum, absolute value or rounding of numbers of a floating-point type; exp, log, sqrt,
  * tanh and their like are counted apart, as XLA's cost analysis does. Integers, comparisons, casts
- * and selections count nothing. A sum of n numbers is n additions, the first of them to zero; so a
- * matrix product of (m, k) and (k, n) is 2 m n k operations. Where a condition depends on an index,
- * its more expensive side counts.
+ * and selections count nothing, nor do calls of constants alone. A sum of n numbers is n additions,
+ * the first of them to zero; so a matrix product of (m, k) and (k, n) is 2 m n k operations. Where
+ * a condition depends on an index, its more expensive side counts.
  *
  * An operation counts for the narrowest type that its operands were stored in: a product of float16
  * numbers that is added up in float32 is work of float16 units.

@@ -1,6 +1,7 @@
 #include "padding/grains.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "dialect/operators/collective.h"
@@ -76,11 +77,11 @@ Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::Kerne
     const bool is_value = calls[*calls.Find(gv)].is_value;
     Tensors& params = params_[gv.get()];
     for (const ir::Var& param : function.params()) {
-      Tensors added = Add(param.ty(), is_value);
+      Tensors added = AddStated(param.ty(), is_value);
       params.insert(params.end(), added.begin(), added.end());
       values_.emplace(param.get(), std::move(added));
     }
-    results_.emplace(gv.get(), Add(function.body().body().ty(), is_value));
+    results_.emplace(gv.get(), AddStated(function.body().body().ty(), is_value));
   }
   for (const auto& [gv, function] : functions) Visit(function.body(), results_.at(gv.get()));
   for (const auto& [var, tensors] : taken_) taken_extents_.emplace(var, PaddedOf(tensors));
@@ -90,7 +91,7 @@ Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::Kerne
 
 int Grains::AddNode(const Size& size, int64_t shards, bool is_fixed) {
   const int node = static_cast<int>(nodes_.size());
-  nodes_.push_back({node, size, 1, size, shards, is_fixed});
+  nodes_.push_back({node, size, 1, size, shards, is_fixed, false});
   return node;
 }
 
@@ -102,14 +103,16 @@ int Grains::Root(int node) const {
 void Grains::Join(int a, int b) {
   a = Root(a);
   b = Root(b);
-  if (a == b || nodes_[a].shards != nodes_[b].shards) return;
-  const int64_t shards = nodes_[a].shards;
+  if (a == b) return;
   const Size units = Size::CommonDivisor(nodes_[a].units, nodes_[b].units);
+  const int64_t shards = std::lcm(nodes_[a].shards, nodes_[b].shards);
+  if (nodes_[a].shards != nodes_[b].shards && !units.is_symbolic()) return;
   for (int root : {a, b}) {
     const Node& node = nodes_[root];
-    if (units == node.units) continue;
+    if (units == node.units && shards == node.shards) continue;
+    if (node.is_stated && shards != node.shards) return;
     const bool is_kept =
-        ir::SameDim(PaddedExtent(node.units, units, shards), node.units.Even(shards));
+        ir::SameDim(PaddedExtent(node.units, units, shards), node.units.Even(node.shards));
     // Without a unit for each shard, some device would have far too much.
     if ((node.is_fixed && !is_kept) || !units.MayReach(shards)) return;
   }
@@ -117,7 +120,9 @@ void Grains::Join(int a, int b) {
   nodes_[b].parent = a;
   nodes_[a].nodes += nodes_[b].nodes;
   nodes_[a].units = units;
+  nodes_[a].shards = shards;
   nodes_[a].is_fixed = nodes_[a].is_fixed || nodes_[b].is_fixed;
+  nodes_[a].is_stated = nodes_[a].is_stated || nodes_[b].is_stated;
 }
 
 void Grains::JoinAll(const Tensors& a, const Tensors& b) {
@@ -142,13 +147,33 @@ Grains::Tensors Grains::Add(const ir::Type& type, bool is_fixed) {
       added.sizes = ExtentsOf(tensor.tensor_ty());
       const mesh::Sharding& sharding = meshes_.ShardingOf(tensor);
       for (size_t d = 0; d < added.sizes.size(); ++d) {
-        const bool is_cut = !sharding.dims[d].empty() && ir::StaticDim(added.sizes[d]) != 0 &&
-                            !dividing_.Has(added.sizes[d]);
+        const int64_t size = ir::StaticDim(added.sizes[d]);
+        // A symbolic one that is whole may be padded as it is where it is cut.
+        const bool is_cut =
+            (size < 0 || !sharding.dims[d].empty()) && size != 0 && !dividing_.Has(added.sizes[d]);
         const int64_t shards = mesh::NumShards(sharding.dims[d]);
         added.nodes.push_back(is_cut ? AddNode(Size(added.sizes[d]), shards, is_fixed) : -1);
       }
     }
     tensors.push_back(std::move(added));
+  }
+  return tensors;
+}
+
+Grains::Tensors Grains::AddStated(const ir::Type& type, bool is_fixed) {
+  Tensors tensors = Add(type, is_fixed);
+  for (const Tensor& tensor : tensors) {
+    for (int node : tensor.nodes)
+      if (node >= 0) nodes_[node].is_stated = true;
+  }
+  return tensors;
+}
+
+Grains::Tensors Grains::AddKept(const ir::Type& type) {
+  Tensors tensors = Add(type);
+  for (const Tensor& tensor : tensors) {
+    for (int node : tensor.nodes)
+      if (node >= 0 && nodes_[node].shards == 1) nodes_[node].is_fixed = true;
   }
   return tensors;
 }
@@ -167,7 +192,7 @@ void Grains::Visit(const ir::SeqExpr& seq, const Tensors& target) {
     for (const ir::Binding& binding : block.bindings()) {
       const ir::Var var = binding.var();
       if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
-        Tensors tensors = Add(var.ty());
+        Tensors tensors = AddKept(var.ty());
         JoinAll(TensorsOf(cast.value()), tensors);
         values_[var.get()] = std::move(tensors);
         continue;
@@ -191,7 +216,7 @@ void Grains::Visit(const ir::SeqExpr& seq, const Tensors& target) {
 void Grains::VisitCall(const ir::Var& var, const ir::Call& call) {
   if (ir::IsOp(call.op(), "relax.dist.redistribute")) return VisitRedistribute(var, call);
   if (dialect::IsSegmentExchange(call.op()) || dialect::IsOfTokens(call.op())) {
-    values_[var.get()] = Add(var.ty());
+    values_[var.get()] = AddKept(var.ty());
     return;
   }
   if (params_.count(call.op().get()) > 0) return VisitFunctionCall(var, call);
@@ -218,17 +243,20 @@ void Grains::VisitFunctionCall(const ir::Var& var, const ir::Call& call) {
   values_[var.get()] = in_caller(results_.at(callee), Add(var.ty()));
 }
 
-// A dimension that keeps its axes keeps its grains, so that its shards stay where they are.
+// A dimension that keeps its axes keeps its grains, so that its shards stay where they are. A
+// symbolic one has the same padding before and behind where it can, so that nothing is cut off and
+// put on again on the way: that takes devices that have all of it.
 void Grains::VisitRedistribute(const ir::Var& var, const ir::Call& call) {
   auto source = ir::DTensorType::Cast(call.args()[0].ty());
   auto target = ir::DTensorType::Cast(var.ty());
-  Tensors to = Add(var.ty());
+  Tensors to = source.defined() ? Add(var.ty()) : AddKept(var.ty());
   if (source.defined() && meshes_.RootOf(source) == meshes_.RootOf(target)) {
     const mesh::Sharding before = meshes_.ShardingOf(source);
     const mesh::Sharding after = meshes_.ShardingOf(target);
     Tensors from = TensorsOf(call.args()[0]);
     for (size_t d = 0; d < from[0].nodes.size(); ++d) {
-      if (before.dims[d] != after.dims[d]) from[0].nodes[d] = -1;
+      if (before.dims[d] != after.dims[d] && ir::StaticDim(from[0].sizes[d]) >= 0)
+        from[0].nodes[d] = -1;
     }
     JoinAll(from, to);
   }
@@ -255,7 +283,10 @@ void Grains::VisitOperator(const ir::Var& var, const ir::Call& call) {
         const bool is_decomposed = decomposes && major != nullptr &&
                                    major->decomposed() != nullptr &&
                                    ir::AlwaysDivides(tensors[i].sizes[d], shards);
-        if (MayPad(rule, dim, shards) && !is_decomposed) {
+        // Other factors may look at all elements where they are not sharded.
+        const bool may_pad = MayPad(rule, dim, shards) && !is_decomposed &&
+                             (shards > 1 || major->Is<rules::ParallelFactor>());
+        if (may_pad) {
           auto [found, is_new] = node_of_factor.try_emplace(dim[0], -1);
           // A symbolic one is a dimension by itself somewhere in the call, which it is joined with.
           if (is_new) {

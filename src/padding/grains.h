@@ -20,7 +20,10 @@
  * propagation stay; grains only say where the cuts are. They follow from the program whenever it is
  * padded, so no other pass has to keep them.
  *
- * Units may be symbolic: n rows of 4, merged to n * 4, are n units in both.
+ * Units may be symbolic: n rows of 4, merged to n * 4, are n units in both. Where a symbolic size
+ * is cut into several numbers of shards, or is whole on every device, it is padded alike, to a
+ * multiple of all of them, if what computes it does so element by element: n tokens in 8 shards
+ * that are gathered stay (n + 7) // 8 * 8.
  *
  * What cannot be padded keeps its extents: a symbolic size that has to divide
  * (padding/dividing_sizes.h), a call that is sharded evenly along a factor that may
@@ -72,7 +75,8 @@ class Grains {
     int nodes;  // of the tree
     Size units;
     int64_t shards;
-    bool is_fixed;  // its extents must not change any more
+    bool is_fixed;   // its extents must not change any more
+    bool is_stated;  // by a parameter or a result: its extents follow from its own shards
   };
   struct Tensor {
     Extents sizes;           // before they are padded
@@ -83,6 +87,10 @@ class Grains {
   using Tensors = std::vector<Tensor>;  // as in ValueExtents
 
   Tensors Add(const ir::Type& type, bool is_fixed = false);
+  /*! \brief Of a parameter or a result. */
+  Tensors AddStated(const ir::Type& type, bool is_fixed);
+  /*! \brief Of what keeps the symbolic extents that are not cut. */
+  Tensors AddKept(const ir::Type& type);
   int AddNode(const Size& size, int64_t shards, bool is_fixed = false);
   int Root(int node) const;
   /*! \brief Lets both have common units, if they can. */

@@ -19,6 +19,7 @@ class Size {
   /*! \brief Of a dimension of known size. */
   explicit Size(const ir::Expr& dim);
 
+  bool is_symbolic() const { return !symbols_.empty(); }
   /*! \brief Whether it may have so many elements; a symbolic one may. */
   bool MayReach(int64_t number) const { return !symbols_.empty() || number_ >= number; }
   bool operator==(const Size& other) const;

@@ -335,3 +335,26 @@ def _ops(function):
 
     tvm.relax.analysis.post_order_visit(function, visit)
     return names
+
+
+def test_symbolic_sizes_are_padded_alike_where_they_are_gathered():
+    """Between numbers of shards nothing is cut off and put on again; a reduction cuts it off."""
+
+    @I.ir_module
+    class Before:
+        I.module_global_infos(meshes((2, 4)))
+
+        @R.function
+        def main(x: R.DTensor(("n", 6), "float32", "mesh[0]", "S[0], S[0]")):
+            y = R.dist.redistribute(x, device_mesh="mesh[0]", placement="S[0], R")
+            z = R.exp(y)
+            u = R.dist.redistribute(z, device_mesh="mesh[0]", placement="R, R")
+            v = R.negative(u)
+            w = R.dist.redistribute(v, device_mesh="mesh[0]", placement="S[0], S[0]")
+            total = R.sum(v, axis=[0])
+            return (w, total)
+
+    text = padded(Before).script()
+    assert text.count("R.strided_slice(") == 1
+    assert text.count("R.concat(") == 0
+    assert "(n + 1) // 2" not in text
