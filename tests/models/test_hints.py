@@ -72,7 +72,8 @@ def test_attention_without_its_last_product_fails():
 def test_the_command_takes_both_sources(source, capsys, monkeypatch):
     from distir_ext.hints.verification import models
 
-    monkeypatch.setattr(models, "imported", tiny)
+    model = tiny("llama")
+    monkeypatch.setattr(models, "imported", lambda _: model)
     chosen = ("--config=tp-only", "--config=ep-only", f"--hints={source}")
     assert main(["verify-hints", "llama", "--json", *chosen]) == 0
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
