@@ -36,6 +36,8 @@ assert error < 1e-5, error
         ("docs/interop/shardy.md", ""),
         pytest.param("docs/interop/jax.md", "", marks=NEEDS_JAX),
         ("docs/sharding_mutator.md", ""),
+        ("docs/from_the_forum.md", ""),
+        ("docs/training.md", ""),
         ("docs/from_tvmscript.md", ""),
         ("docs/from_nn_module.md", ""),
         pytest.param("docs/from_onnx.md", "", marks=pytest.mark.large),
