@@ -12,7 +12,7 @@ JOBS ?= $(if $(filter 1,$(CORES)),1,2)
 PYTEST_ARGS ?=
 # Cases of each test that has more: `make test`, unless PYTEST_ARGS chooses tests; `make test-all`,
 # of the larger sample; `make test-nightly`.
-CASES := 3
+CASES := 2
 MANY_CASES := 4
 NIGHTLY_CASES := 12
 # A worker that is done takes tests from the other; until then each goes through its files in order.
@@ -58,7 +58,7 @@ PROGRESS = stdbuf -oL awk -v every="$$([ -t 1 ] && echo 1 || echo 10)" \
 
 help:
 	@echo "make demo         install into $(VENV) and run the demonstration"
-	@echo "make test         install into $(VENV) and run a sample of the tests: each of them, with a few cases"
+	@echo "make test         install into $(VENV) and run a sample of the tests: a few cases of each, without the slowest"
 	@echo "make test-all     install torch, transformers, jax and ray too; larger samples, and the tests of models"
 	@echo "make test-nightly the tests of test-all with three times as many cases, and slow ones: an hour"
 	@echo "make test-models  install torch and transformers too and run the tests of real models"

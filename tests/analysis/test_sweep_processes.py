@@ -87,6 +87,7 @@ def ended(group, seconds=20):
     return not members(group)
 
 
+@pytest.mark.large
 def test_ctrl_c_ends_all_of_it(sweeping):
     assert len(members(sweeping.pid)) >= 2
     os.killpg(sweeping.pid, signal.SIGINT)

@@ -88,6 +88,7 @@ tvm_ffi.register_global_func("distir.runtime.{name}", changed, override=True)
 """
 
 
+@pytest.mark.large
 @needs_mpi
 @pytest.mark.parametrize(
     ("name", "text"), [("all_reduce", ".* along dimension 0"), ("all_gather", "redistribution")]
@@ -142,6 +143,7 @@ print(json.dumps([many, few]), flush=True)
 """
 
 
+@pytest.mark.large
 @needs_mpi
 def test_sums_by_dtype_and_bytes_between_hosts():
     """Within hosts first unless bits are asked for; the first host's two workers send a half."""
@@ -223,6 +225,7 @@ with dx.Session(3, ccl="mpi", workers="auto", bitwise=False, timeout=60) as sess
 """
 
 
+@pytest.mark.large
 @needs_mpi
 def test_its_own_collectives():
     """Of every dtype that it can reduce; one that takes several pieces, and bytes that say so."""
@@ -278,6 +281,7 @@ os._exit(3)
 """
 
 
+@pytest.mark.large
 @needs_mpi
 @pytest.mark.parametrize("program", [LOST, LOST_WITHIN], ids=["before", "within"])
 def test_a_lost_rank_ends_the_session(program):

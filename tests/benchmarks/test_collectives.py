@@ -32,6 +32,7 @@ def cases():
     return module
 
 
+@pytest.mark.large
 def test_prints_a_row_for_each_collective_and_size(cases):
     # It ends with an error where a result is not NumPy's.
     result = run("--sizes", "1K", "512K", "--workers", "2", "--repeats", "2", "--no-gloo")

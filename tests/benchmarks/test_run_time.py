@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "run_time.py"
 
 
+@pytest.mark.large
 def test_prints_a_row_for_each_plan():
     # It ends with an error where logits of two plans differ.
     result = subprocess.run(

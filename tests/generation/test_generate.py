@@ -41,7 +41,7 @@ def gathered(monkeypatch):
 
 @pytest.mark.parametrize(
     "shape",
-    [pytest.param((1, 2), marks=pytest.mark.large), (1, 4), (2, 2)],
+    [*(pytest.param((1, n), marks=pytest.mark.large) for n in (2, 4)), (2, 2)],
     ids=["2", "4", "2x2"],
 )
 def test_equal_to_the_unpartitioned_program(shape, task, expected, gathered):

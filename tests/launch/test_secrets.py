@@ -67,7 +67,10 @@ print(json.dumps([len(hosts.token), found, modes, left]), flush=True)
             [],
             True,
             id="mpiexec",
-            marks=pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed"),
+            marks=[
+                pytest.mark.large,
+                pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed"),
+            ],
         ),
         pytest.param(
             [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],

@@ -62,6 +62,7 @@ def test_distir_launch(expected):
     assert lines == [f"[0] {expected}"]
 
 
+@pytest.mark.large
 @pytest.mark.skipif(not MPICH.exists(), reason="the wheel mpich is not installed")
 def test_mpiexec_of_mpich(expected):
     check(expected, str(MPICH), "-n", str(COPIES))

@@ -125,7 +125,7 @@ def test_outputs_counts_and_metadata_are_taken_out():
     assert set(found.metadata.language_info) == {"name"}
 
 
-SHORT = ("custom_kernel", "mutator_step_by_step")
+SHORT = ("custom_kernel",)
 
 
 @pytest.mark.parametrize(

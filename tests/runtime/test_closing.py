@@ -270,6 +270,7 @@ for case in (close, forget, close_and_call, call_and_close, leave):
 """
 
 
+@pytest.mark.large
 def test_closing_in_a_signal_handler_and_a_finalizer():
     """In the middle of a step of the same thread, which is the one that would end it."""
     folder = str(Path(__file__).parent / "on_workers")

@@ -83,6 +83,7 @@ except dx.WorkerError as error:
 """
 
 
+@pytest.mark.large
 def test_network_that_goes_away(namespaces, start_agent, agents, tmp_path):
     """Before that, numbers are those of threads, over IPv4 and IPv6."""
     inside = [["ip", "netns", "exec", name] for name in namespaces]

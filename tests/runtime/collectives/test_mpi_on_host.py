@@ -111,6 +111,7 @@ with dx.Session(2, timeout=60, **ON_GPUS) as session:
 """
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("is_aware", [False, True], ids=["copied", "aware"])
 def test_what_is_copied(run, is_aware):
     """Nothing that MPI takes itself; otherwise operands to the host, and results back.

@@ -63,7 +63,7 @@ def test_every_file_is_run():
 
 
 # What make test runs; the others take minutes.
-SMALL = {"test_gpu_check", "test_machine_copies", "test_programs", "test_stand_in"}
+SMALL = {"test_machine_copies", "test_programs", "test_stand_in"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.runtime.conftest import TOKEN
 
 from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
@@ -52,6 +53,7 @@ def closing(numbers, *command):
     return ["sh", "-c", f'exec "$@"{redirections}', "sh", *command]
 
 
+@pytest.mark.large
 def test_sessions_of_processes_start(tmp_path):
     """Any of the three; what workers write to theirs goes nowhere, and to no socket."""
     environment = {**os.environ, TOKEN_VARIABLE: TOKEN, "PYTHONPATH": os.pathsep.join(sys.path)}
