@@ -47,6 +47,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.session import Hosts, Ray, Session, ShardedArray, WorkerError, WorkerValue
     from distir_ext.summary import Summary, summary
     from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
+    from distir_ext.views import results as _results  # noqa: F401 - attaches tables and figures
 
     _nvidia.install()
     _native.install()

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from distir_ext import _nvidia, transform
-from distir_ext._compile import cpu, gpu
+from distir_ext._compile import cpu, cpu_target, gpu
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext._compile.not_a_number import tir_pipeline
 from distir_ext._compile.program_check import check_programs
@@ -90,8 +90,8 @@ def build_executable(
     """
     target = _nvidia.resolve_target(target)
     chosen = pipeline or package_pipeline()
-    if cpu.is_cpu(target):
-        resolved = cpu.host_target() if target == "llvm" else tvm.target.Target(target)
+    if cpu_target.is_cpu(target):
+        resolved = cpu_target.host_target() if target == "llvm" else tvm.target.Target(target)
         tail = cpu.pipeline(resolved, blas, without=chosen.disabled_for_cpus())
     else:
         gpu.check_options()
@@ -106,7 +106,7 @@ def build_executable(
             lowered = each(lowered)
         described = signature_for_executable(lowered)
         check_programs(lowered, parse_signature(json.dumps(described)))
-        if not cpu.is_cpu(target):
+        if not cpu_target.is_cpu(target):
             gpu.check_calls(lowered)
         sent = collectives(program)
         described |= {

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm_ffi
 
 from distir_ext._errors.spelling import did_you_mean
-from distir_ext._pictures.mesh_tables import device_table, link_table
-from distir_ext._text.tables import as_html
-from distir_ext.measurement import measure_host
+from distir_ext._text.display import Shown
 from distir_ext.mesh import Mesh, as_mesh
 
 TIMED_COLLECTIVES = (
@@ -72,7 +69,7 @@ LAUNCH = 8.4e-6
 
 
 @dataclass(frozen=True)
-class Device:
+class Device(Shown):
     """What one device computes and holds.
 
     Raises:
@@ -147,9 +144,6 @@ class Device:
             raise ValueError(
                 f"the target of device {self.name!r} is 'cuda' or 'llvm', not {self.target!r}"
             )
-
-    def _repr_html_(self) -> str:
-        return as_html([device_table(self)])
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.flops.items())), self.memory, self.bandwidth))
@@ -323,7 +317,7 @@ _NEAR_LINKS: Mapping[str, Link] = {
 }
 
 
-class Cluster:
+class Cluster(Shown):
     """Devices and the links between them. Immutable.
 
     Two devices of the mesh that differ along several axes are joined by the slowest of the axes'
@@ -346,6 +340,9 @@ class Cluster:
         >>> Cluster(mesh, {"host": INFINIBAND, "device": NVLINK})
         Cluster(Mesh((2, 8), ('host', 'device')), host=14 us + 50 GB/s, device=3.4 us + 450 GB/s)
     """
+
+    measure: ClassVar[Callable[..., Cluster]]
+    """:func:`distir_ext.analysis.measure_cluster`, which attaches itself."""
 
     def __init__(
         self,
@@ -427,52 +424,6 @@ class Cluster:
         return cls.of_hosts(hosts, devices_per_host, within=link, device=device)
 
     @classmethod
-    def measure(cls, num_workers: int = 2, workers: str = "threads") -> Cluster:
-        """This host's CPU, as each of several workers has it that run at the same time.
-
-        Small programs are built and timed on workers, which takes some seconds and shows a
-        progress bar: products of float32 matrices and sums of products by element for the
-        operations, tanh for the transcendentals, products with vectors for the bandwidth of memory
-        and of caches, what the virtual machine takes beside many small kernels for the launch of
-        one, a tiny program for a step, and a queue of it for later ones, and every kind of
-        collective, of 1 KiB to 16 MiB, among all workers and in equal groups of them at once.
-        Smaller floats and float64 are taken to be computed at the same rate as float32, and at half
-        of it.
-
-        Args:
-            num_workers: Workers that share the host, at least 2.
-            workers: What they are, as for :class:`Session`: ``"threads"`` or ``"processes"``.
-
-        Raises:
-            ValueError: There are fewer, or no such workers.
-        """
-        if num_workers < 2:
-            raise ValueError(f"links are measured between at least 2 workers, not {num_workers}")
-        host = measure_host(num_workers, workers)
-        speed = host.device
-        device = Device(
-            "CPU",
-            {"float64": speed.flops / 2, "float32": speed.flops},
-            memory=speed.memory,
-            bandwidth=speed.bandwidth,
-            launch=speed.launch,
-            caches=speed.caches,
-            target="llvm",
-            loops=speed.loops,
-            transcendentals=speed.transcendentals,
-            step=speed.step,
-            queued_step=speed.queued_step,
-        )
-        # Plans take one launch and bandwidth: those of sums over all workers.
-        sums = sorted(host.times["all_reduce"][num_workers].items())
-        launch = sums[0][1]
-        share = 2 * (num_workers - 1) / num_workers
-        bandwidth = statistics.geometric_mean(share * size / seconds for size, seconds in sums[2:])
-        # What a small collective takes is not told apart into its launch and its messages.
-        link = Link(latency=0.0, bandwidth=bandwidth)
-        return cls.uniform(link, launch=launch, device=device, times=host.times)
-
-    @classmethod
     def of_hosts(
         cls,
         hosts: int,
@@ -495,6 +446,22 @@ class Cluster:
         """
         mesh = Mesh((hosts, devices_per_host), ("host", "device"))
         return cls(mesh, {"host": between, "device": within}, launch, device=device)
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """The link along each mesh axis; ``"all"`` where all devices are alike."""
+        names = ("all",) if self._mesh is None else self._mesh.axis_names
+        return dict(zip(names, self._links, strict=True))
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """How many devices each of the links joins; None for any number."""
+        return (None,) if self._mesh is None else self._mesh.shape
+
+    @property
+    def launch(self) -> float:
+        """Seconds that starting a collective takes."""
+        return self._launch
 
     @property
     def device(self) -> Device | None:
@@ -532,15 +499,6 @@ class Cluster:
             for name, link in zip(self._mesh.axis_names, self._links, strict=True)
         )
         return f"Cluster({self._mesh!r}, {links}{self._device_text})"
-
-    def _repr_html_(self) -> str:
-        if self._mesh is None:
-            table = link_table({"all": self._links[0]}, [None], self._launch)
-        else:
-            links = dict(zip(self._mesh.axis_names, self._links, strict=True))
-            table = link_table(links, self._mesh.shape, self._launch)
-        tables = [table]
-        return as_html(tables if self._device is None else [device_table(self._device), *tables])
 
     @property
     def _device_text(self) -> str:

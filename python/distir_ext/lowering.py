@@ -10,7 +10,7 @@ from tvm import relax
 
 from distir_ext import transform
 from distir_ext._analysis.optimizations import is_optimized
-from distir_ext._compile import cpu
+from distir_ext._compile import cpu_target
 from distir_ext._compile.pass_context import uninstrumented
 from distir_ext._compile.steps import Step, phase, steps_until
 from distir_ext.pipelines.package_passes import OPTIMIZE
@@ -37,7 +37,7 @@ def lower_for(
     Raises:
         ValueError: as :func:`distir_ext.lower`.
     """
-    options = cpu.optimize_options() if cpu.is_cpu(target) else {"ccl": "nccl"}
+    options = cpu_target.optimize_options() if cpu_target.is_cpu(target) else {"ccl": "nccl"}
     return run_pipeline(mod, cluster, pipeline or package_pipeline(), "lowered", options)
 
 

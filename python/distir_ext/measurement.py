@@ -19,6 +19,7 @@ from distir_ext._runtime.model import Model
 from distir_ext._runtime.pipeline import Pipeline
 from distir_ext.annotate import annotate
 from distir_ext.building import build_executable
+from distir_ext.cluster import Cluster, Device, Link
 from distir_ext.collective_times import Times, group_sizes, measure_collectives
 from distir_ext.mesh import Mesh
 from distir_ext.session import Session
@@ -230,3 +231,52 @@ def _repeated(x: np.ndarray) -> np.ndarray:
 
 def _values(shape: Sequence[int]) -> np.ndarray:
     return np.ones(shape, "float32")
+
+
+def measure_cluster(num_workers: int = 2, workers: str = "threads") -> Cluster:
+    """This host's CPU, as each of several workers has it that run at the same time.
+
+    Small programs are built and timed on workers, which takes some seconds and shows a
+    progress bar: products of float32 matrices and sums of products by element for the
+    operations, tanh for the transcendentals, products with vectors for the bandwidth of memory
+    and of caches, what the virtual machine takes beside many small kernels for the launch of
+    one, a tiny program for a step, and a queue of it for later ones, and every kind of
+    collective, of 1 KiB to 16 MiB, among all workers and in equal groups of them at once.
+    Smaller floats and float64 are taken to be computed at the same rate as float32, and at half
+    of it.
+
+    Args:
+        num_workers: Workers that share the host, at least 2.
+        workers: Their kind, ``"threads"`` or ``"processes"``.
+
+    Raises:
+        ValueError: There are fewer, or no such workers.
+    """
+    if num_workers < 2:
+        raise ValueError(f"links are measured between at least 2 workers, not {num_workers}")
+    host = measure_host(num_workers, workers)
+    speed = host.device
+    device = Device(
+        "CPU",
+        {"float64": speed.flops / 2, "float32": speed.flops},
+        memory=speed.memory,
+        bandwidth=speed.bandwidth,
+        launch=speed.launch,
+        caches=speed.caches,
+        target="llvm",
+        loops=speed.loops,
+        transcendentals=speed.transcendentals,
+        step=speed.step,
+        queued_step=speed.queued_step,
+    )
+    # Plans take one launch and bandwidth: those of sums over all workers.
+    sums = sorted(host.times["all_reduce"][num_workers].items())
+    launch = sums[0][1]
+    share = 2 * (num_workers - 1) / num_workers
+    bandwidth = statistics.geometric_mean(share * size / seconds for size, seconds in sums[2:])
+    # What a small collective takes is not told apart into its launch and its messages.
+    link = Link(latency=0.0, bandwidth=bandwidth)
+    return Cluster.uniform(link, launch=launch, device=device, times=host.times)
+
+
+Cluster.measure = staticmethod(measure_cluster)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,10 +14,11 @@ from distir_ext._annotate.frameworks import read_sharding
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.device_text import device_text
-from distir_ext._meshes.sharding import Sharding, sharding_of, sharding_of_type
+from distir_ext._meshes.sharding import Sharding, sharding_of
 from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext.annotations import checked_mark, relax_function
+from distir_ext.dtensor_shardings import sharding_of_dtensor
 from distir_ext.mesh import as_mesh
 from distir_ext.notation import Notation
 from distir_ext.provenance import propagated
@@ -186,22 +186,6 @@ def _of_type(notation: Notation, type_: Any, entity: str) -> Sharding:
     if type_.tensor_ty.ndim < 0:
         raise ValueError(f"{entity} has an unknown number of dimensions")
     return sharding_of_dtensor(notation, type_)
-
-
-def sharding_of_dtensor(notation: Notation, type_: DTensorType) -> Sharding:
-    """The sharding of a DTensor of known rank; sizes that are not known are ``d0``, ``d1``, ..."""
-    tensor = type_.tensor_ty
-    shape: list[int | str] = [f"d{dim}" for dim in range(tensor.ndim)]
-    if isinstance(tensor.shape, relax.ShapeExpr):
-        shape = [size_of(size) for size in tensor.shape.values]
-    return sharding_of_type(type_, shape, notation.mesh(type_), notation.dims(type_))
-
-
-def size_of(size: Any) -> int | str:
-    """A size of a shape: a number, or the text of an expression, ``"n + 1"``."""
-    if isinstance(size, tvm.tirx.IntImm):
-        return int(size)
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
 
 
 def _marked(sharding: Sharding, devices: int | Iterable[int] | None) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import tvm_ffi
 
-from distir_ext._text.tables import as_html, new_table
+from distir_ext._text.display import Shown
 
 _LOGGER = logging.getLogger("distir_ext.passes")
 
@@ -29,7 +29,7 @@ _open: contextvars.ContextVar[tuple[list[PassReport], ...]] = contextvars.Contex
 
 
 @dataclass(frozen=True)
-class PassReport:
+class PassReport(Shown):
     """What one pass did to a module."""
 
     name: str
@@ -53,17 +53,6 @@ class PassReport:
     def skips(self) -> int:
         """How often it left something as it was."""
         return sum(count for reasons in self.skipped.values() for count in reasons.values())
-
-    def _repr_html_(self) -> str:
-        title = f"{self.name} ({self.seconds * 1e3:.1f} ms)"
-        done = new_table(title, "what", "times")
-        for what, count in self.done.items():
-            done.add_row(what, str(count))
-        left = new_table(f"{self.name}: what was left as it was", "what", "why", "times", texts=2)
-        for what, reasons in self.skipped.items():
-            for why, count in reasons.items():
-                left.add_row(what, why, str(count))
-        return as_html([done, left] if left.rows else [done])
 
     def __str__(self) -> str:
         return f"{self.name}: {self._details()}"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 import tvm_ffi
-from rich.table import Table
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
@@ -28,17 +26,15 @@ from distir_ext._annotate.dims import dims_text
 from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._meshes.device_text import device_text
 from distir_ext._meshes.sharding import Sharding
-from distir_ext._pictures.mesh_tables import mesh_table
 from distir_ext._signature.signature import Spec, TensorSpec, TupleSpec, parse_signature
 from distir_ext._signature.signature_attr import has_signature, signature_for_executable
+from distir_ext._text.display import Printed
 from distir_ext._text.folding import folded
-from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.annotations import Mark
+from distir_ext.dtensor_shardings import sharding_of_dtensor, size_of
 from distir_ext.mesh import Mesh
 from distir_ext.notation import Notation, meshes
-from distir_ext.pictures import sharding_of_dtensor, size_of
 
 INPUT, WEIGHT = "input", "weight"
 
@@ -81,8 +77,8 @@ class SummaryRow:
         return math.prod(sizes) * max(tvm_ffi.dtype(dtype).bits, 8) // 8
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Printed):
     """What a module has. ``print`` shows tables, notebooks show them as HTML."""
 
     phase: str | None
@@ -97,51 +93,6 @@ class Summary:
     def folded(self) -> tuple[SummaryRow, ...]:
         """The rows, those of layers as one: ``layers.*.up``."""
         return tuple(replace(row, count=count) for row, count in folded(self.rows))
-
-    def __str__(self) -> str:
-        return as_text(self._tables())
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html([*self._tables(), *(mesh_table(mesh) for mesh in self.meshes)])
-
-    def _tables(self) -> Iterator[Table]:
-        folded = self.folded()
-        for function in dict.fromkeys(row.function for row in folded):
-            yield self._table(function, [row for row in folded if row.function == function])
-
-    def _table(self, function: str, rows: Iterable[SummaryRow]) -> Table:
-        heads = ("value", "kind", "type", "sharding", "shard", "count", "on a device")
-        table = new_table(f"{function} ({self.phase or 'not sharded'})", *heads, texts=5)
-        table.columns[0].overflow = "fold"
-        parameters: Counter[tuple[int, ...]] = Counter()  # bytes on each device, by devices
-        for row in rows:
-            size = row.bytes_per_device
-            if row.kind in (INPUT, WEIGHT) and row.sharding is not None:
-                parameters[row.sharding.mesh.device_ids] += row.count * (size or 0)
-            shard = "-" if row.sharding is None else _shape(row.sharding)
-            table.add_row(
-                row.name,
-                row.kind,
-                row.type,
-                "-" if row.sharding is None else self._where(row.sharding, row.stated),
-                shard,
-                str(row.count),
-                "-" if size is None else amount(row.count * size, "B"),
-            )
-        if parameters.total():
-            table.caption = f"parameters on a device: {_of_a_device(parameters)}"
-        return table
-
-    def _where(self, sharding: Sharding, stated: str | None) -> str:
-        text = stated or str(sharding.dims)
-        several = len({frozenset(mesh.device_ids) for mesh in self.meshes}) > 1
-        devices = sorted(sharding.mesh.device_ids)
-        if not several:
-            return text
-        return f"{text} on {'device' if len(devices) == 1 else 'devices'} {device_text(devices)}"
 
 
 @short_tracebacks
@@ -257,16 +208,3 @@ def _leaves(name: str, spec: Spec) -> Iterator[tuple[str, Spec]]:
             yield from _leaves(f"{name}.{index}", field)
     else:
         yield name, spec
-
-
-def _of_a_device(parameters: Mapping[tuple[int, ...], int]) -> str:
-    """What each device holds, or what the one holds that holds most."""
-    held: Counter[int] = Counter()
-    for devices, size in parameters.items():
-        held.update(dict.fromkeys(devices, size))
-    most = "at most " if len(set(held.values())) > 1 else ""
-    return most + amount(max(held.values()), "B")
-
-
-def _shape(sharding: Sharding) -> str:
-    return " x ".join(map(str, sharding.shard_shape)) or "1"

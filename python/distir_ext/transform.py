@@ -10,10 +10,10 @@ import tvm_ffi
 
 from distir_ext._cluster_attr import SetCluster
 from distir_ext._compile.steps import native_pass
+from distir_ext._meshes.stage_meshes import stage_meshes
 from distir_ext.annotate import AnnotateSharding
 from distir_ext.fused_weights import CutFusedWeights
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
-from distir_ext.stages import stage_meshes
 
 __all__ = [
     "AnnotateSharding",

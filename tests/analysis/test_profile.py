@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext._compile import cpu
+from distir_ext._compile import cpu, cpu_target
 from distir_ext._runtime.profiling import _parse_rows, _Row, _Timed, _with_waiting
 from distir_ext._runtime.statistics import Traffic
 from distir_ext._signature.signature import parse_signature
@@ -222,7 +222,9 @@ def test_workers_without_a_common_clock_do_not_know_what_waiting_is():
 
 def test_an_executable_without_names_has_those_of_kernels():
     mod = megatron()
-    passes = [each for each in cpu.passes(cpu.host_target()) if each.info.name != "NameSteps"]
+    passes = [
+        each for each in cpu.passes(cpu_target.host_target()) if each.info.name != "NameSteps"
+    ]
     exe = dx.build(mod, relax_pipeline=tvm.transform.Sequential(passes))
     weights = {p.name: np.ones([int(s) for s in p.ty.shape], "float32") for p in mod["main"].params}
     del weights["x"]

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 from tvm.relax.analysis import post_order_visit
 
 from distir_ext._analysis.steps import Step
-from distir_ext._compile import cpu
+from distir_ext._compile import cpu_target
 from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.not_a_number import tir_pipeline
 from distir_ext._workers.cores import CONFIGURE_CORES, allowed_cores, share_of_cores
@@ -289,7 +289,7 @@ def _compiled(mod: tvm.IRModule, callees: set[str]) -> Any:
     }
     if not kernels:
         return None
-    target = cpu.host_target()
+    target = cpu_target.host_target()
     with target:
         scheduled = schedule_kernels(tvm.IRModule(kernels))
         return tvm.compile(scheduled, target, tir_pipeline=tir_pipeline())

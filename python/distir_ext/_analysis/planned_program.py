@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from distir_ext._compile import cpu, gpu, tvm_log
+from distir_ext._compile import cpu, cpu_target, gpu, tvm_log
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 
 # What changes neither arithmetic nor memory, and takes time for every kernel.
@@ -29,7 +29,7 @@ class PlannedProgram:
 
 def resolve_target(name: str) -> tvm.target.Target:
     """The target of a device of a cluster: this host's CPU, or a GPU with tensor cores."""
-    return cpu.host_target() if name == "llvm" else tvm.target.Target("nvidia/nvidia-h100")
+    return cpu_target.host_target() if name == "llvm" else tvm.target.Target("nvidia/nvidia-h100")
 
 
 class LegalizedOperators:
@@ -60,7 +60,7 @@ def plan(
         target: What ``dx.build`` would compile for.
         known: What earlier modules have in common with this one. Kernels are called after those.
     """
-    passes = cpu.passes(target) if cpu.is_cpu(target) else gpu.passes(target)
+    passes = cpu.passes(target) if cpu_target.is_cpu(target) else gpu.passes(target)
     mod = in_dataflow(mod)
     operators = mod
     with memory_plan_context(mod), target:

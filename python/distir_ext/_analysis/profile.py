@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from statistics import mean, median
 from typing import Any
 
-from rich.table import Table
-
 from distir_ext._analysis.trace import event_row, name_rows, write_rows
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, as_html, as_text, new_table
-
-# Rows of kernels that a table shows.
-_MOST = 10
+from distir_ext._text.display import Printed
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,8 @@ class ProfileTotal:
         return self.slowest / self.seconds if self.seconds else 1.0
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Printed):
     """What a function took on the workers of a session, operator by operator.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
@@ -176,15 +170,6 @@ class Profile:
         """
         about = {"function": self.function, "calls": self.repetitions}
         write_rows(path, about, self._trace())
-
-    def __str__(self) -> str:
-        return as_text(profile_tables(self))
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(profile_tables(self))
 
     def _trace(self) -> Iterator[dict[str, Any]]:
         yield from name_rows(self.device_ids)
@@ -266,62 +251,3 @@ def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
-
-
-def profile_tables(profile: Profile) -> list[Table]:
-    """The tables that ``print`` shows."""
-    totals = profile.by_callee()
-    tables = [_workers(profile)]
-    for kind, make in (("kernel", _kernels), ("collective", _collectives)):
-        mine = [total for total in totals if total.kind == kind]
-        if mine:
-            tables.append(make(profile, mine))
-    return tables
-
-
-def _workers(profile: Profile) -> Table:
-    count = profile.repetitions
-    title = f"{profile.function}: {amount(profile.seconds, 's')} for a call"
-    title += f", median of {count} calls" if count > 1 else ""
-    columns = ("device", "kernels", "moving", "waiting", "other", "call")
-    table = new_table(title, *columns)
-    for device in profile.device_ids:
-        table.add_row(str(device), *(amount(each, "s") for each in profile._of_device(device)))
-    table.caption = TextLines(profile.notes) or None
-    return table
-
-
-def _kernels(profile: Profile, totals: Sequence[ProfileTotal]) -> Table:
-    title = f"{profile.function}: kernels by time"
-    if len(totals) > _MOST:
-        title += f" (first {_MOST} of {len(totals)})"
-    columns = ("kernel", "devices", "count", "seconds", "share", "slowest / mean")
-    table = new_table(title, *columns)
-    table.columns[0].overflow = "fold"
-    whole = sum(total.seconds for total in totals)
-    for total in totals[:_MOST]:
-        table.add_row(
-            total.callee,
-            str(len(total.devices)),
-            str(total.count),
-            amount(total.seconds, "s"),
-            f"{total.seconds / whole:.0%}" if whole else "",
-            f"{total.imbalance:.2f}",
-        )
-    return table
-
-
-def _collectives(profile: Profile, totals: Sequence[ProfileTotal]) -> Table:
-    columns = ("axes", "collective", "devices", "count", "moving", "waiting", "slowest / mean")
-    table = new_table(f"{profile.function}: collectives", *columns, texts=2)
-    for total in totals:
-        table.add_row(
-            ", ".join(total.axes),
-            total.callee,
-            str(len(total.devices)),
-            str(total.count),
-            amount(total.seconds, "s"),
-            amount(total.waiting, "s"),
-            f"{total.imbalance:.2f}",
-        )
-    return table

@@ -88,6 +88,7 @@ class TensorDims(tuple[DimEntry, ...]):
     replicated: tuple[str, ...]
 
     def __new__(cls, *dims: DimEntry, replicated: str | Iterable[str] = ()) -> TensorDims:
+        """Takes the dims, and checks the names of axes."""
         made: TensorDims = super().__new__(cls, dims)
         names = (replicated,) if isinstance(replicated, str) else tuple(replicated)
         for name in names:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
-from tvm.target import codegen
 
 from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.cpu_math import legalizations
@@ -18,43 +16,6 @@ from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library
-
-__all__ = ["host_target", "is_cpu", "optimize_options", "passes", "pipeline"]
-
-# What the cores of a CPU share: a collective between its workers begins within microseconds and
-# moves some 10 GB/s, so that laying tensors side by side pays up to as many bytes only, and work on
-# replicas takes longer than a second collective from as many on.
-_COMBINE_BYTES = 1 << 16
-_SEQUENCE_BYTES = 1 << 18
-
-
-def is_cpu(target: Any) -> bool:
-    """Whether kernels of a target are compiled by LLVM for tensors in the host's memory."""
-    if target is None:
-        return False
-    known = tvm.target.Target(target)
-    on_host = known.get_target_device_type() == tvm.cpu().dlpack_device_type()
-    return known.kind.name == "llvm" and bool(on_host)
-
-
-def host_target() -> tvm.target.Target:
-    """LLVM with the instructions of this machine's CPU, like a compiler's ``-march=native``."""
-    return tvm.target.Target(
-        {
-            "kind": "llvm",
-            "mtriple": codegen.llvm_get_system_triple(),
-            "mcpu": codegen.llvm_get_system_cpu(),
-        }
-    )
-
-
-def optimize_options() -> dict[str, Any]:
-    """The options of OptimizeCollectives for workers that share a CPU."""
-    return {
-        "enable": "sequence_parallel",
-        "combine_bytes": _COMBINE_BYTES,
-        "sequence_bytes": _SEQUENCE_BYTES,
-    }
 
 
 def pipeline(

@@ -16,8 +16,7 @@ from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
 from distir_ext._annotate.dims import dims_text, has_terms
 from distir_ext._annotate.frameworks import DeviceGrid, read_mesh
 from distir_ext._errors.spelling import did_you_mean
-from distir_ext._pictures.mesh_tables import mesh_table
-from distir_ext._text.tables import as_html
+from distir_ext._text.display import Shown
 
 MOST_DEVICES = 1 << 20
 """As many as a compiled plan may name."""
@@ -26,7 +25,7 @@ DimSharding = str | Sequence[str] | None
 """The mesh axis that shards one tensor dimension, several from major to minor, or None."""
 
 
-class Mesh:
+class Mesh(Shown):
     """An N-D array of devices with a name for each axis. Immutable.
 
     Args:
@@ -229,9 +228,6 @@ class Mesh:
         else:
             ids = ""
         return f"Mesh({self._shape}, {self._axis_names}{ids})"
-
-    def _repr_html_(self) -> str:
-        return as_html([mesh_table(self)])
 
     def _key(self) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
         return self._shape, self._axis_names, self._device_ids

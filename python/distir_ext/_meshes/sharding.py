@@ -22,13 +22,13 @@ from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext._meshes.mesh import DimSharding, Mesh
 from distir_ext._meshes.mesh_axes import NamedMesh
-from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._signature.signature import Dim, TensorSpec
+from distir_ext._text.display import Shown
 from distir_ext._text.printable import shown
 
 
 @dataclass(frozen=True)
-class Sharding:
+class Sharding(Shown):
     """How a global array lies on a mesh."""
 
     spec: TensorSpec
@@ -127,9 +127,6 @@ class Sharding:
 
     def __repr__(self) -> str:
         return f"<Sharding {self}>"
-
-    def _repr_html_(self) -> str:
-        return ShardingPicture(self)._repr_html_()
 
 
 def _bounds(size: Any, held: Any, part: int) -> tuple[int, int]:

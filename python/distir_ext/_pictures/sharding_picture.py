@@ -19,6 +19,7 @@ from distir_ext._pictures.sharding_layout import (
     Layout,
     lay_out,
 )
+from distir_ext._text.display import Shown
 from distir_ext._text.printable import shown
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _WIDTH_OF_TEXT = 100
 
 
-class ShardingPicture:
+class ShardingPicture(Shown):
     """Which device has which block of an array.
 
     ``print`` draws it in the terminal, notebooks show it as a drawing. The blocks are data, too:
@@ -101,9 +102,6 @@ class ShardingPicture:
 
     def _repr_svg_(self) -> str:
         return sharding_svg.draw(self._layout(), alone=True)
-
-    def _repr_html_(self) -> str:
-        return sharding_svg.draw(self._layout(), alone=False)
 
     def _layout(self, columns: int = MOST_COLUMNS) -> Layout:
         most = (MOST_ROWS, columns, MOST_GRIDS)

@@ -6,7 +6,7 @@ is cut in two binds ``n`` to 8 and gives each device a box of 4 x 4 elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -213,15 +213,6 @@ def _shape(value: Any, where: str) -> tvm_ffi.Shape:
         return tvm_ffi.Shape(tuple(int(each) for each in value))
     except TypeError as error:
         raise TypeError(f"{where} is {type(value).__name__}, expected shape") from error
-
-
-def flatten(value: Any) -> Iterator[Any]:
-    """The leaves of what a program returned, left to right."""
-    if isinstance(value, tvm_ffi.Array):
-        for each in value:
-            yield from flatten(each)
-    else:
-        yield value
 
 
 def join(

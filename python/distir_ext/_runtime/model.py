@@ -18,7 +18,6 @@ from distir_ext._params.blocks import JoinedBlocks
 from distir_ext._params.matching import Params
 from distir_ext._params.safetensors import write_checkpoint
 from distir_ext._params.shards import write_shards
-from distir_ext._pictures.function_table import function_table
 from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction, Origin
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.microbatches import BatchDims
@@ -28,7 +27,7 @@ from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
 from distir_ext._signature.signature import Signature, TensorSpec, parse_signature, unflatten
-from distir_ext._text.tables import as_html
+from distir_ext._text.display import Shown
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
 
@@ -38,7 +37,7 @@ _ON_GPUS = (
 )
 
 
-class ModelFunction:
+class ModelFunction(Shown):
     """One function of a loaded executable. Calling it runs it on all workers."""
 
     def __init__(
@@ -165,11 +164,8 @@ class ModelFunction:
     def __repr__(self) -> str:
         return f"<ModelFunction {self._spec}>"
 
-    def _repr_html_(self) -> str:
-        return as_html([function_table(self._spec)])
 
-
-class Model:
+class Model(Shown):
     """An executable on the workers of a session; ``model["main"]`` is one of its functions.
 
     A model with one function can be called itself.
@@ -322,9 +318,6 @@ class Model:
         # which may be compared with a type of the module.
         lines = ["<Model", *(f"  {function._spec}" for function in self._functions.values())]
         return "\n".join(lines) + ">"
-
-    def _repr_html_(self) -> str:
-        return as_html(function_table(each._spec) for each in self._functions.values())
 
 
 def load_model(

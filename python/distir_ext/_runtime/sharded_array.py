@@ -14,7 +14,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import copied_to_numpy, numpy_dtype, numpy_view
 from distir_ext._signature.signature import TensorSpec, size_of
-from distir_ext._text.html_text import html_code
+from distir_ext._text.display import Shown
 from distir_ext._workers.base import Workers
 from distir_ext._workers.cuts import samples
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distir_ext._meshes.sharding import Sharding
 
 
-class ShardedArray:
+class ShardedArray(Shown):
     """A global array on the workers of a session.
 
     Nothing is gathered before :meth:`numpy` or :meth:`tensor` is called. Passed to a function of
@@ -150,9 +150,6 @@ class ShardedArray:
         if len(self._spec.device_ids) == 1:
             return f"{text}>"
         return f'{text}, placement "{self._spec.placement_text}">'
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html_code(repr(self))}</pre>{self.sharding._repr_html_()}"
 
     def shards_for(
         self, workers: Workers, spec: TensorSpec, where: str

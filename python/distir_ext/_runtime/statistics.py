@@ -10,8 +10,8 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._text.display import Printed
 from distir_ext._text.printable import printable
-from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext._workers.base import Workers
 
 _COUNT = "distir.runtime.traffic"
@@ -58,8 +58,8 @@ class Traffic:
     """The groups, or the plan of the move, as the program states them in JSON."""
 
 
-@dataclass(frozen=True)
-class Statistics:
+@dataclass(frozen=True, repr=False)
+class Statistics(Printed):
     """What the devices of a session have sent and received since it began, or was reset.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas.
@@ -123,15 +123,6 @@ class Statistics:
             {**asdict(each), "axes": ", ".join(each.axes), "peers": list(each.peers)}
             for each in self.traffic
         ]
-
-    def __str__(self) -> str:
-        return as_text([_table(self)])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html([_table(self)])
 
     def _by_device(self, of: Callable[[Traffic], int]) -> dict[int, int]:
         totals: dict[int, int] = {}
@@ -218,25 +209,3 @@ def _axes_of(kind: str, plan: str, peers: Sequence[int], axes: MeshAxes) -> tupl
         along = tvm_ffi.get_global_func(f"distir.abi.{_MOVES[kind]}Axes")
         return axes.of_move(partial(along, plan))
     return axes.of_group(peers)
-
-
-def _table(statistics: Statistics) -> Any:
-    columns = ("function", "collective", "axes", "devices", "calls", "sent", "received", "messages")
-    table = new_table("sent and received, by the device that sends most", *columns, texts=3)
-    groups: dict[tuple[str, str, str], dict[int, list[int]]] = {}
-    for each in statistics.traffic:
-        key = (each.function, each.kind, ", ".join(each.axes))
-        counts = groups.setdefault(key, {}).setdefault(each.device, [0, 0, 0, 0])
-        mine = (each.calls, each.bytes_sent, each.bytes_received, each.messages)
-        counts[:] = [old + new for old, new in zip(counts, mine, strict=True)]
-    for key, by_device in groups.items():
-        calls, sent, received, messages = max(by_device.values(), key=lambda each: each[1:3])
-        table.add_row(
-            *key,
-            str(len(by_device)),
-            str(calls),
-            amount(sent, "B"),
-            amount(received, "B"),
-            str(messages),
-        )
-    return table

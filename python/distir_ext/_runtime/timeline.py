@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._pictures import timeline as drawing
 from distir_ext._runtime.schedule import Event, Schedule
+from distir_ext._text.display import figure
 
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -106,28 +106,13 @@ class Timeline:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        start = min((each.begin for each in self.events), default=0.0)
-        title = f"{self.bubble:.0%} of the devices' time is idle"
-        return drawing.draw((_drawn(each, start) for each in self.events), title)
+        return figure(self)
 
     def __str__(self) -> str:
         return self.text()
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _drawn(event: TimedEvent, start: float) -> drawing.Event:
-    return drawing.Event(
-        event.device,
-        "compute",
-        f"stage {event.stage}",
-        "stage",
-        event.begin - start,
-        event.end - event.begin,
-        event.microbatch,
-        event.stage,
-    )
 
 
 def _mark(events: Sequence[TimedEvent], begin: float, end: float) -> str:

@@ -54,6 +54,7 @@ class TextLines(str):
     __slots__ = ()
 
     def __new__(cls, lines: Iterable[str]) -> TextLines:
+        """Joins the lines, each of them made printable."""
         return super().__new__(cls, "\n".join(map(printable_line, lines)))
 
 

@@ -31,8 +31,8 @@ import tvm_ffi
 from distir_ext._params.memory_file import MappedMemory, MemoryFile
 from distir_ext._params.process_memory import can_read
 from distir_ext._params.stored_array import MappedFiles
-from distir_ext._runtime.global_arrays import flatten
 from distir_ext._runtime.host_array import on_host
+from distir_ext._signature.flattening import flatten
 from distir_ext._workers.base import (
     GRACE,
     LEAVE_LIMIT,

@@ -50,7 +50,7 @@ from distir_ext._params.parts import StoredPart
 from distir_ext._params.process_memory import can_read
 from distir_ext._params.stored_array import MappedFiles
 from distir_ext._runtime.backends import find_backend, prepare_gpus
-from distir_ext._runtime.global_arrays import flatten
+from distir_ext._signature.flattening import flatten
 from distir_ext._text.printable import printable, shortened
 from distir_ext._workers.channel import (
     LONGEST_FAILURE,

@@ -18,6 +18,7 @@ from distir_ext.analysis.diff_result import CollectiveChange, Difference, Shardi
 from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.graphs.graph import Graph, graph
 from distir_ext.analysis.kernel_times import KernelTimes, time_kernels
+from distir_ext.analysis.listings import collective_table, sharding_table
 from distir_ext.analysis.redistributions.check_reshards import CheckReshards
 from distir_ext.analysis.redistributions.redistribution import (
     Redistribution,
@@ -31,17 +32,16 @@ from distir_ext.analysis.simulate import simulate
 from distir_ext.analysis.sweeps.configurations import factorizations
 from distir_ext.analysis.sweeps.sweep import sweep
 from distir_ext.analysis.sweeps.sweep_result import Sweep, SweepRow
-from distir_ext.analysis.tables import collective_table, sharding_table
+from distir_ext.analysis.timelines.events import DeviceGroup, Operation
 from distir_ext.analysis.timelines.timeline import (
     CriticalOperator,
-    DeviceGroup,
     DeviceTime,
-    Operation,
     Timeline,
     TimelineEvent,
     TimelineEvents,
 )
 from distir_ext.communication.collectives import Collective, collectives
+from distir_ext.measurement import measure_cluster
 
 __all__ = [
     "AxisTotal",
@@ -89,6 +89,7 @@ __all__ = [
     "estimate",
     "factorizations",
     "graph",
+    "measure_cluster",
     "optimizations",
     "redistribution",
     "reshards",

@@ -10,13 +10,9 @@ import numpy as np
 
 from distir_ext._analysis.profile import Profile
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, as_html, as_text, new_table
+from distir_ext._text.display import Printed
 from distir_ext.analysis.costs import Estimate, ProgramEstimate
 from distir_ext.analysis.timelines.timeline import Timeline
-
-# Rows that a table shows.
-_MOST = 20
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,8 @@ class ComparedRow:
         return self.measured / self.predicted if self.predicted else float("inf")
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Printed):
     """What was predicted beside what was measured.
 
     ``print`` shows the rows with the largest difference first, notebooks show them as HTML.
@@ -108,15 +104,6 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each row, for ``pandas.DataFrame``."""
         return [{**asdict(row), "ratio": row.ratio} for row in self.compared]
-
-    def __str__(self) -> str:
-        return as_text([comparison_table(self)])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html([comparison_table(self)])
 
 
 @short_tracebacks
@@ -259,35 +246,3 @@ def _correlation(a: Any, b: Any) -> float:
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
-
-
-def comparison_table(comparison: Comparison) -> Any:
-    """The table that ``print`` shows."""
-    rows = comparison.compared
-    title = "predicted and measured, largest difference first"
-    if len(rows) > _MOST:
-        title += f" (first {_MOST} of {len(rows)})"
-    columns = ("function", "variable", "what", "predicted", "measured", "ratio")
-    table = new_table(title, *columns, texts=3)
-    for row in rows[:_MOST]:
-        table.add_row(
-            row.function,
-            row.name,
-            row.callee,
-            amount(row.predicted, "s"),
-            amount(row.measured, "s"),
-            f"{row.ratio:.2f}",
-        )
-    notes = [
-        f"all: predicted {amount(comparison.predicted, 's')}, measured "
-        f"{amount(comparison.measured, 's')}; rank correlation {comparison.spearman:.2f}, mean "
-        f"error {comparison.mean_error:.0%} of the measured time"
-    ]
-    for what, names in (
-        ("predicted but not measured", comparison.only_predicted),
-        ("measured but not predicted", comparison.only_measured),
-    ):
-        if names:
-            notes.append(f"{what}: {', '.join(names[:5])}{', ..' if len(names) > 5 else ''}")
-    table.caption = TextLines(notes)
-    return table

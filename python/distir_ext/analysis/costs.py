@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._pictures import collectives, memory, roofline
-from distir_ext._text.tables import as_html, as_text
-from distir_ext.analysis.tables import estimate_tables
+from distir_ext._text.display import Printed, figure
 from distir_ext.cluster import Cluster, Device
 
 _Row = TypeVar("_Row", bound="KernelCost | OperatorCost")
@@ -284,8 +281,8 @@ class AxisTotal:
     """One after the other."""
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Printed):
     """What a distributed program costs on a cluster, per device and call.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
@@ -416,24 +413,7 @@ class Estimate:
             KeyError: There is no such program.
             ValueError: There is no such kind, or no program at all.
         """
-        if kind not in _PLOTS:
-            raise ValueError(
-                f"there is no plot {kind!r}; there are {', '.join(_PLOTS)}"
-                f"{did_you_mean(str(kind), _PLOTS)}"
-            )
-        if not self.programs:
-            raise ValueError("there is nothing to draw: the estimate has no program")
-        longest = max(self.programs, key=lambda each: each.seconds)
-        return _PLOTS[kind](self, longest if program is None else self[program])
-
-    def __str__(self) -> str:
-        return as_text(estimate_tables(self))
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(estimate_tables(self))
+        return figure(self, kind=kind, program=program)
 
     def _most(self, of: Callable[[ProgramEstimate], float]) -> float:
         """The most that a device has of something, over all its programs of a function."""
@@ -443,27 +423,6 @@ class Estimate:
                 key = (device, program.function)
                 totals[key] = totals.get(key, 0.0) + of(program)
         return max(totals.values(), default=0.0)
-
-
-def _roofline(estimate: Estimate, program: ProgramEstimate) -> Any:
-    title = f"kernels of {program.name} on {estimate.device.name}"
-    return roofline.draw(program.kernels, estimate.device, title)
-
-
-def _memory(estimate: Estimate, program: ProgramEstimate) -> Any:
-    title = f"memory of {program.name} on {estimate.device.name}"
-    return memory.draw(program, estimate.device.memory, title)
-
-
-def _collectives(estimate: Estimate, program: ProgramEstimate) -> Any:
-    return collectives.draw(program, f"collectives of {program.name}")
-
-
-_PLOTS: dict[str, Callable[[Estimate, ProgramEstimate], Any]] = {
-    "roofline": _roofline,
-    "memory": _memory,
-    "collectives": _collectives,
-}
 
 
 def _rows(program: ProgramEstimate) -> Iterator[dict[str, Any]]:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.table import Table
-
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, as_html, as_text, new_table
-from distir_ext.analysis.redistributions.reshards_result import shortened
-
-_MOST_ROWS = 20
+from distir_ext._text.display import Printed
 
 
 @dataclass(frozen=True)
@@ -88,8 +81,8 @@ class CollectiveChange:
     """How many the second program runs."""
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(Printed):
     """What another annotation of a program changes.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
@@ -141,66 +134,3 @@ class Difference:
     def to_json(self) -> str:
         """All of it as JSON."""
         return json.dumps({"rows": self.rows(), "notes": list(self.notes)})
-
-    def __str__(self) -> str:
-        return as_text(difference_tables(self))
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(difference_tables(self))
-
-
-def difference_tables(difference: Difference) -> list[Table]:
-    """The tables that ``print`` shows."""
-    tables = [_totals(difference.totals)]
-    for title, appears in (("collectives that vanish", False), ("collectives that appear", True)):
-        changes = [each for each in difference.collectives if (each.after > each.before) == appears]
-        if changes:
-            tables.append(_collectives(title, changes))
-    if difference.shardings:
-        tables.append(_shardings(difference.shardings))
-    tables[-1].caption = TextLines(difference.notes) or None
-    return tables
-
-
-def _totals(totals: Iterable[Total]) -> Table:
-    table = new_table("per device", "", "before", "after", "ratio")
-    for each in totals:
-        ratio = "" if each.ratio is None else f"{each.ratio:.3g}"
-        before, after = amount(each.before, each.unit), amount(each.after, each.unit)
-        table.add_row(each.name, before, after, ratio)
-    return table
-
-
-def _collectives(title: str, changes: list[CollectiveChange]) -> Table:
-    if len(changes) > _MOST_ROWS:
-        title += f" (first {_MOST_ROWS} of {len(changes)})"
-    columns = ("axes", "collective", "because of", "of", "count", "sent by a device", "seconds")
-    table = new_table(title, *columns, texts=4)
-    for each in changes[:_MOST_ROWS]:
-        number = abs(each.after - each.before)
-        table.add_row(
-            ", ".join(each.axes),
-            each.kind,
-            ", ".join(each.operators),
-            shortened(each.tensors),
-            str(number),
-            amount(each.bytes_per_device * number, "B"),
-            amount(each.seconds * number, "s"),
-        )
-    return table
-
-
-def _shardings(changes: tuple[ShardingChange, ...]) -> Table:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for each in changes:
-        groups.setdefault((each.before, each.after), []).append(each.tensor)
-    title = "tensors that are sharded differently"
-    if len(groups) > _MOST_ROWS:
-        title += f" (first {_MOST_ROWS} ways of {len(groups)})"
-    table = new_table(title, "tensors", "before", "after", "count", texts=3)
-    for (before, after), names in list(groups.items())[:_MOST_ROWS]:
-        table.add_row(shortened(tuple(names)), before, after, str(len(names)))
-    return table

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from distir_ext._analysis.layers import layers_of_steps
 from distir_ext._analysis.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.roofline import Roofline
-from distir_ext.analysis.timelines.timeline import COMMUNICATION, COMPUTE, Operation
+from distir_ext.analysis.timelines.events import Operation
+from distir_ext.analysis.timelines.timeline import COMMUNICATION, COMPUTE
 from distir_ext.communication.collectives import CollectiveCall
 
 After = tuple[int, ...]

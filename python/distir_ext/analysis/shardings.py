@@ -83,6 +83,10 @@ def shardings(mod: tvm.IRModule) -> list[TensorSharding]:
     return [_of_row(row, row.sharding) for row in rows if row.sharding is not None]
 
 
+class TensorShardings(tuple[TensorSharding, ...]):
+    """The rows of a program, of which there is a table."""
+
+
 def _of_row(row: SummaryRow, sharding: Sharding) -> TensorSharding:
     mesh = sharding.mesh
     return TensorSharding(

@@ -24,7 +24,8 @@ from distir_ext.analysis.operations import (
 from distir_ext.analysis.pipeline_layout import PipelineLayout
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import not_exact
-from distir_ext.analysis.timelines.timeline import COMMUNICATION, DeviceGroup, Timeline
+from distir_ext.analysis.timelines.events import DeviceGroup
+from distir_ext.analysis.timelines.timeline import COMMUNICATION, Timeline
 from distir_ext.cluster import Cluster
 
 _Integers = npt.NDArray[np.int64]

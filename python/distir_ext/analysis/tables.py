@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import tvm
 from rich.table import Table
 
 from distir_ext._text.folding import folded
 from distir_ext._text.printable import TextLines
 from distir_ext._text.tables import amount, new_table
-
-if TYPE_CHECKING:
-    from distir_ext.analysis.costs import Cost, Estimate, ProgramEstimate
-    from distir_ext.analysis.redistributions.redistribution import Redistribution
-    from distir_ext.analysis.shardings import TensorSharding
-    from distir_ext.communication.collectives import Collective
-    from distir_ext.variables import VariableSharding
+from distir_ext.analysis.costs import Cost, Estimate, ProgramEstimate
+from distir_ext.analysis.redistributions.redistribution import Redistribution
+from distir_ext.analysis.shardings import TensorSharding
+from distir_ext.communication.collectives import Collective
+from distir_ext.variables import VariableSharding
 
 # Rows of kernels and tensors that a table shows.
 _MOST = 10
@@ -39,19 +36,9 @@ def estimate_tables(estimate: Estimate) -> list[Table]:
     return tables
 
 
-def sharding_table(rows: Sequence[TensorSharding]) -> Table:
-    """A table of what :func:`distir_ext.analysis.shardings` gives.
-
-    Tensors whose names differ in numbers only, and that are alike in all else, share a row, in
-    which these numbers are ``*``.
-
-    Args:
-        rows: Tensors with their shardings.
-
-    Raises:
-        TypeError: A module is given instead of its rows.
-    """
-    _check_rows(rows, "sharding_table", "shardings")
+def sharding_table(rows: Iterable[TensorSharding]) -> Table:
+    """What :func:`distir_ext.analysis.shardings` gives, as a table; equal rows are folded."""
+    rows = tuple(rows)
     several = len({row.function for row in rows}) > 1
     meshes = list(dict.fromkeys(row.devices for row in rows))
     title = f"tensors, on {meshes[0]}" if len(meshes) == 1 else "tensors"
@@ -73,21 +60,8 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     return table
 
 
-def _check_rows(rows: Any, table: str, made_by: str) -> None:
-    if isinstance(rows, tvm.IRModule):
-        raise TypeError(f"{table} takes what {made_by} finds: {table}({made_by}(mod))")
-
-
 def collective_table(collectives: Iterable[Collective]) -> Table:
-    """A table of what :func:`distir_ext.analysis.collectives` gives; equal ones share a row.
-
-    Args:
-        collectives: Collectives of a program.
-
-    Raises:
-        TypeError: A module is given instead of its rows.
-    """
-    _check_rows(collectives, "collective_table", "collectives")
+    """What :func:`distir_ext.analysis.collectives` gives, as a table; equal ones share a row."""
     titles = ("collective", "axes", "program", "group size", "count", "bytes each", "bytes total")
     table = new_table("collectives, with what a device sends", *titles, texts=3)
     merged: Counter[tuple[str, str, str, int, float, str, bool]] = Counter()

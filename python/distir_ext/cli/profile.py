@@ -92,8 +92,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the profile."""
     import distir_ext as dx
-    from distir_ext._analysis.profile import profile_tables
-    from distir_ext.analysis.comparison import comparison_table
+    from distir_ext.views.comparison_table import comparison_table
+    from distir_ext.views.profile_tables import profile_tables
 
     if options.seed < 0:
         raise UsageError(f"--seed is at least 0, not {options.seed}")

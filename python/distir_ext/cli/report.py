@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
     from distir_ext._text.tables import amount
     from distir_ext.analysis.page import report_page
     from distir_ext.analysis.page_pictures import call_timeline, report_pictures
-    from distir_ext.analysis.redistributions.reshards_result import implicit_tables
     from distir_ext.analysis.tables import estimate_tables
+    from distir_ext.views.reshard_tables import implicit_tables
 
     mod = sharded_program(options)
     check_sizes(mod)

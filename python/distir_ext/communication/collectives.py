@@ -15,6 +15,7 @@ from tvm import relax
 
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
 from distir_ext._signature.signature_attr import has_signature, read_signature
+from distir_ext._text.display import Printed
 from distir_ext._workers.executables import executable_module
 from distir_ext.communication.calls import CalledCollective, read_collective
 from distir_ext.notation import meshes
@@ -92,17 +93,11 @@ def _shortened(value: Any) -> str:
     return f"({shown}, .. {len(value) - _SHOWN} more)"
 
 
-class _Collectives(list[Collective]):
+class Collectives(Printed, list[Collective]):
     """Collectives of a program; prints as a table, in which equal ones share a row."""
 
     def __str__(self) -> str:
-        from distir_ext._text.tables import as_text  # rich takes time to import
-        from distir_ext.analysis.tables import collective_table
-
-        return as_text([collective_table(self)]) if self else "no collectives"
-
-    def __repr__(self) -> str:
-        return str(self)
+        return super().__str__() if self else "no collectives"
 
 
 def collectives(mod: Any) -> list[Collective]:
@@ -136,7 +131,7 @@ def collectives(mod: Any) -> list[Collective]:
         for program in function["programs"]
     )
     found = _FunctionCollectives(mod)
-    return _Collectives(
+    return Collectives(
         Collective(
             key.kind,
             key.group_size,
@@ -167,7 +162,7 @@ def _of_executable(exe: Any) -> list[Collective]:
     listed = json.loads(str(text)).get("collectives")
     if listed is None:
         raise ValueError("the executable does not list its collectives; build it again by dx.build")
-    return _Collectives(_from_data(each) for each in listed)
+    return Collectives(_from_data(each) for each in listed)
 
 
 def _from_data(data: Mapping[str, Any]) -> Collective:

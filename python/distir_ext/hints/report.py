@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from rich.table import Table
 
-from distir_ext._text.tables import as_html, as_text, new_table
+from distir_ext._text.display import Shown, tables
+from distir_ext._text.tables import as_text
 
 LOGGER = logging.getLogger("distir_ext.hints")
 
@@ -37,7 +38,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Shown):
     """What applying hints did.
 
     ``print(report)`` shows a table.
@@ -79,36 +80,7 @@ class Report:
 
     def tables(self) -> list[Table]:
         """The weights, the layers that were detected, and the notes."""
-        title = "weights"
-        weights = new_table(title, "layer", "type", "weight", "mode", "sharding", texts=5)
-        layer = ""
-        for node in self.nodes:
-            name = "" if node.layer == layer else node.layer
-            kind = "" if node.layer == layer else node.layer_type
-            layer = node.layer
-            how = f"skipped: {node.skipped}" if node.skipped else node.sharding
-            weights.add_row(name, kind, _below(node), node.tp_mode, how)
-        tables = [weights]
-        if self.why:
-            reasons = new_table("why", "layer", "because", texts=2)
-            for name, why in self.why.items():
-                reasons.add_row(name, why)
-            tables.append(reasons)
-        if self.notes:
-            notes = new_table("notes", "note", texts=1)
-            for note in self.notes:
-                notes.add_row(note)
-            tables.append(notes)
-        return tables
+        return tables(self)
 
     def __str__(self) -> str:
         return f"{as_text(self.tables())}\n{self.log_line()}"
-
-    def _repr_html_(self) -> str:
-        return as_html(self.tables())
-
-
-def _below(node: Node) -> str:
-    """The name of a weight within its layer."""
-    has = node.param.startswith(node.layer) and len(node.param) > len(node.layer)
-    return node.param[len(node.layer) :].lstrip("._") if has else node.param

@@ -13,7 +13,8 @@ from rich.table import Table
 from distir_ext import reports, transform
 from distir_ext._compile.steps import steps_until
 from distir_ext._errors.spelling import did_you_mean
-from distir_ext._text.tables import as_html, as_text, new_table
+from distir_ext._text.display import Shown, tables
+from distir_ext._text.tables import as_text
 from distir_ext.pipelines.package_passes import CPU_PASSES, OPTIMIZE, SOURCE
 from distir_ext.pipelines.registry import PHASES, RegisteredPass, package_passes
 
@@ -64,7 +65,7 @@ class PipelinePass:
         return tvm.transform.module_pass(run, opt_level=0, name=f"Once({self.name})")
 
 
-class PassPipeline:
+class PassPipeline(Shown):
     """The passes that :func:`distir_ext.lower` and :func:`distir_ext.build` run.
 
     Made by :func:`load`. ``print(pipeline)`` lists them.
@@ -97,17 +98,9 @@ class PassPipeline:
     def __str__(self) -> str:
         return as_text([self.table()])
 
-    def _repr_html_(self) -> str:
-        return as_html([self.table()])
-
     def table(self) -> Table:
         """The passes in order."""
-        table = new_table("passes", "pass", "phase", "enabled", "options", "of", texts=5)
-        for each in self.passes:
-            stated = ", ".join(f"{name}={value!r}" for name, value in each.options.items())
-            enabled = "always" if each.registered.is_required else _yes(each.is_enabled)
-            registered = each.registered
-            table.add_row(registered.name, registered.phase, enabled, stated, registered.source)
+        (table,) = tables(self)
         return table
 
     def is_enabled(self, name: str) -> bool:

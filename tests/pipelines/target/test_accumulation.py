@@ -12,7 +12,7 @@ from tests.numerical.operators import CASES
 from tvm import relax, tirx, topi
 from tvm.relax import op
 
-from distir_ext._compile import accumulation, cpu, gpu
+from distir_ext._compile import accumulation, cpu, cpu_target, gpu
 
 SMALL = ("float16", "bfloat16")
 
@@ -200,7 +200,7 @@ def test_the_error_is_that_of_rounding_the_result(dtype, pipeline):
         builder_mod[name] = main
         inputs[name] = [rng.standard_normal(shape).astype(storage) for shape in shapes]
         wanted[name] = exact(*(x.astype("float64") for x in inputs[name]))
-    target = cpu.host_target()
+    target = cpu_target.host_target()
     executable = tvm.compile(builder_mod, target, relax_pipeline=pipeline(target))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     for name, arrays in inputs.items():

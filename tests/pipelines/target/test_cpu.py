@@ -10,12 +10,12 @@ from tvm import relax
 from tvm.target import codegen
 
 import distir_ext as dx
-from distir_ext._compile import cpu
+from distir_ext._compile import cpu, cpu_target
 from distir_ext._compile.cpu_math import legalizations
 
 
 def run(mod, *inputs, blas=True):
-    target = cpu.host_target()
+    target = cpu_target.host_target()
     executable = tvm.compile(mod, target, relax_pipeline=cpu.pipeline(target, blas))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
@@ -32,9 +32,9 @@ def module(shapes, make, dtype="float32"):
 
 
 def test_the_host_target_is_this_cpu():
-    assert str(cpu.host_target().attrs["mcpu"]) == codegen.llvm_get_system_cpu()
-    assert cpu.is_cpu("llvm")
-    assert not cpu.is_cpu("nvidia/nvidia-h100")
+    assert str(cpu_target.host_target().attrs["mcpu"]) == codegen.llvm_get_system_cpu()
+    assert cpu_target.is_cpu("llvm")
+    assert not cpu_target.is_cpu("nvidia/nvidia-h100")
 
 
 @pytest.mark.parametrize("blas", [True, False])
@@ -66,7 +66,7 @@ def test_exponentials_are_those_of_numpy():
 
 def test_masked_scores_take_no_longer():
     # Powers that are subnormal would take tens of times as long as the others.
-    target = cpu.host_target()
+    target = cpu_target.host_target()
     mod = module(((8192, 128),), lambda x: relax.op.nn.softmax(x, -1))
     executable = tvm.compile(mod, target, relax_pipeline=cpu.pipeline(target))
     main = relax.VirtualMachine(executable, tvm.cpu())["main"]
@@ -105,7 +105,7 @@ def test_the_squares_of_a_norm_are_part_of_their_sum():
     mod = module(((64, 256),), lambda x: relax.op.mean(relax.op.multiply(x, x), [-1], True))
     passes = [relax.transform.LegalizeOps(legalizations()), relax.transform.AnnotateTIROpPattern()]
     passes += [relax.transform.FuseOps(), relax.transform.FuseTIR()]
-    with cpu.host_target():
+    with cpu_target.host_target():
         fused = tvm.transform.Sequential(passes)(mod)
     kernels = {name.name_hint for name in fused.get_global_vars()} - {"main"}
     assert kernels == {"fused_multiply_sum", "mean"}

@@ -11,10 +11,9 @@ from tvm import relax
 
 from distir_ext import transform
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._text.tables import as_html, as_text
+from distir_ext._text.display import Printed
 from distir_ext.analysis.costs import CollectiveCost
 from distir_ext.analysis.estimate import estimate
-from distir_ext.analysis.tables import redistribution_table
 from distir_ext.annotate import annotate
 from distir_ext.annotations import MeshTable
 from distir_ext.cluster import Cluster
@@ -45,8 +44,8 @@ class RedistributionStep:
     """By the cluster's links."""
 
 
-@dataclass(frozen=True)
-class Redistribution:
+@dataclass(frozen=True, repr=False)
+class Redistribution(Printed):
     """The cheapest steps from one sharding to another; prints as a table."""
 
     mesh: Mesh
@@ -93,15 +92,6 @@ class Redistribution:
             "bytes_per_device": self.bytes_per_device,
             "seconds": self.seconds,
         }
-
-    def __str__(self) -> str:
-        return as_text([redistribution_table(self)])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html([redistribution_table(self)])
 
 
 @short_tracebacks

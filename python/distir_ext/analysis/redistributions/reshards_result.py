@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.table import Table
-
 from distir_ext._annotate.dims import dims_data, dims_text
-from distir_ext._text.printable import TextLines, shown
-from distir_ext._text.tables import amount, as_html, as_text, new_table
+from distir_ext._text.display import Printed
+from distir_ext._text.printable import shown
+from distir_ext._text.tables import amount
 from distir_ext.annotate import Entries
 from distir_ext.annotations import Dims
 from distir_ext.mesh import Mesh
@@ -20,19 +18,7 @@ from distir_ext.mesh import Mesh
 RESHARD, REDUCTION, STATED = "reshard", "reduction", "stated"
 OPERATOR, TRANSFER = "operator", "transfer"
 
-# What each kind is called in tables.
-_KINDS = {
-    RESHARD: "implicit redistribution",
-    REDUCTION: "reduction",
-    STATED: "stated redistribution",
-    OPERATOR: "part of an operator",
-    TRANSFER: "transfer between meshes",
-}
-# Rows of a table, and tensors of a row, that are printed.
-_MOST_ROWS = 20
 _MOST_NAMES = 2
-# Steps of a chain that are printed.
-_MOST_HOPS = 4
 
 
 @dataclass(frozen=True)
@@ -166,8 +152,8 @@ class Reshard:
         return f"{text}: {self.count} x {', '.join(self.collectives)}, {size} per device, {seconds}"
 
 
-@dataclass(frozen=True)
-class Reshards:
+@dataclass(frozen=True, repr=False)
+class Reshards(Printed):
     """All that a distributed module sends, by what it is there for; the most expensive first.
 
     ``print`` shows tables with causes and suggestions, notebooks show them as HTML. :meth:`rows`
@@ -209,15 +195,6 @@ class Reshards:
         entries = [_data(each) for each in self.entries]
         totals = {"bytes_sent": self.bytes_sent, "seconds": self.seconds}
         return json.dumps({**totals, "notes": list(self.notes), "entries": entries})
-
-    def __str__(self) -> str:
-        return as_text(_tables(self))
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(_tables(self))
 
 
 def shortened(names: tuple[str, ...]) -> str:
@@ -268,85 +245,6 @@ def _data(each: Reshard) -> dict[str, Any]:
             "parameter_bytes_change": suggestion.parameter_bytes_change,
         }
     return data
-
-
-def implicit_tables(found: Reshards) -> list[Table]:
-    """What nobody asked for, and why it is there."""
-    tables = [_listing("implicit redistributions, per device", found.reshards)]
-    why = _why(found.reshards)
-    if why.row_count:
-        tables.append(why)
-    return tables
-
-
-def _tables(found: Reshards) -> list[Table]:
-    tables = implicit_tables(found)
-    if found.others:
-        tables.append(_listing("other communication, per device", found.others, with_kind=True))
-    total = (
-        f"in all, a device sends {amount(found.bytes_sent, 'B')} in {amount(found.seconds, 's')}"
-    )
-    said = [str(tables[-1].caption)] if tables[-1].caption else []
-    tables[-1].caption = TextLines([*said, total, *found.notes])
-    return tables
-
-
-def _listing(title: str, entries: Iterable[Reshard], with_kind: bool = False) -> Table:
-    entries = tuple(entries)
-    if len(entries) > _MOST_ROWS:
-        title += f" (first {_MOST_ROWS} of {len(entries)})"
-    columns = ["tensor", "for", "from", "to", "collectives", "count", "sent", "seconds"]
-    texts = 5
-    if with_kind:
-        columns.insert(0, "what")
-        texts = 6
-    table = new_table(title, *columns, texts=texts)
-    for column in table.columns[:texts]:
-        column.overflow = "fold"
-    for each in entries[:_MOST_ROWS]:
-        cells = [
-            shortened(each.tensors),
-            ", ".join(each.operators),
-            each.source,
-            each.target,
-            ", ".join(each.collectives),
-            str(each.count),
-            amount(each.total_bytes, "B"),
-            amount(each.total_seconds, "s"),
-        ]
-        table.add_row(*([_KINDS[each.kind], *cells] if with_kind else cells))
-    if not entries:
-        table.caption = "none"
-    return table
-
-
-def _why(entries: Iterable[Reshard]) -> Table:
-    table = new_table("why, and what to state instead", "tensor", "cause", texts=2)
-    table.columns[1].overflow = "fold"
-    for each in tuple(entries)[:_MOST_ROWS]:
-        if not each.conflict and not each.suggestion:
-            continue
-        chains = [*_folded(each.source_cause), *_folded(each.target_cause)]
-        lines = [*chains, *each.conflict]
-        # What was tried says more than the line that says what might help.
-        lines = [line for line in lines if not line.startswith("  to avoid it")]
-        advice = "nothing that was tried avoids it"
-        if each.suggestion is not None:
-            advice = f"state {each.suggestion}"
-        table.add_row(shortened(each.tensors), TextLines([*lines, advice]))
-    return table
-
-
-def _folded(lines: Sequence[str]) -> list[str]:
-    """Chains without their middle."""
-    folded: list[str] = []
-    for is_hop, group in itertools.groupby(lines, lambda line: line.startswith("  from")):
-        each = list(group)
-        if is_hop and len(each) > _MOST_HOPS:
-            rest = len(each) - _MOST_HOPS
-            each[_MOST_HOPS // 2 : -_MOST_HOPS // 2] = [f"  ... {rest} more"]
-        folded += each
-    return folded
 
 
 def _signed(value: float, unit: str) -> str:

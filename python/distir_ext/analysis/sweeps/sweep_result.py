@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from distir_ext._pictures.pareto import Point, draw, front
+from distir_ext._text.display import Printed, figure
 from distir_ext._text.printable import shown
-from distir_ext._text.tables import as_html, as_text
-from distir_ext.analysis.sweeps.sweep_tables import sweep_tables
 from distir_ext.cluster import Cluster
 from distir_ext.mesh import Mesh
 
@@ -72,8 +69,8 @@ class SweepRow:
         return {**vars(self), "mesh": sizes}
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, repr=False)
+class Sweep(Printed):
     """What configurations of a model cost on a cluster.
 
     ``print`` shows a table, the best first, notebooks show it as HTML.
@@ -152,34 +149,7 @@ class Sweep:
             ImportError: matplotlib is not installed.
             ValueError: There is no configuration without an error.
         """
-        points = list(self._points())
-        named = {(each.seconds, each.memory): each for each in reversed(front(points))}
-        labelled = [
-            point if named.get((point.seconds, point.memory)) is point else replace(point, label="")
-            for point in points
-        ]
-        most = max((point.memory for point in points), default=0.0)
-        device = self.cluster.device
-        title = f"{len(points)} configurations on {device.name if device else 'a cluster'}"
-        # A limit that is far above all of them would press them together.
-        return draw(labelled, self.memory_limit if most > self.memory_limit / 2 else None, title)
-
-    def _points(self) -> Iterator[Point]:
-        for row in self.configurations:
-            if row.error is None:
-                assert row.seconds is not None
-                assert row.peak_memory is not None
-                assert row.bytes_sent is not None
-                yield Point(str(row), row.seconds, row.peak_memory, row.bytes_sent)
+        return figure(self)
 
     def __len__(self) -> int:
         return len(self.configurations)
-
-    def __str__(self) -> str:
-        return as_text(sweep_tables(self))
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(sweep_tables(self))

@@ -12,56 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from distir_ext._meshes.device_text import device_text
-from distir_ext._pictures.timeline import draw
-from distir_ext._text.tables import amount, as_html, as_text
-from distir_ext.analysis.timelines.timeline_tables import timeline_tables
+from distir_ext._text.display import Printed, figure
+from distir_ext.analysis.timelines.events import DeviceGroup, Operation
 from distir_ext.analysis.timelines.trace import write_trace
 from distir_ext.cluster import Cluster
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 """The streams of a device."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A kernel or a collective of a program, which runs once in each microbatch."""
-
-    name: str
-    """The variable that it gives."""
-
-    kind: str
-    """``"kernel"``; of communication the operator's name under ``R.ccl``, as ``"all_reduce"`` or
-    ``"recv"``."""
-
-    operator: str
-    """The name of the kernel, or the kind of communication."""
-
-    stream: str
-    """``"compute"`` or ``"communication"``."""
-
-    function: str
-    """The function of the lowered module."""
-
-    stage: int
-    """Which of the programs of the function that users call."""
-
-    layer: str
-    """The layer of the model, or empty."""
-
-    seconds: float
-    """How long it takes once it has begun."""
-
-    flops: float
-    """Floating-point operations; 0 for communication."""
-
-    bytes: float
-    """Bytes accessed by a kernel, sent by a device in a collective."""
-
-    axes: tuple[str, ...] = ()
-    """The mesh axes that a collective communicates over; none between meshes."""
-
-    plan: str = field(default="", repr=False)
-    """Of what has a plan, the plan."""
 
 
 @dataclass(frozen=True)
@@ -105,32 +62,6 @@ class TimelineEvent:
     def end(self) -> float:
         """When it ends."""
         return self.start + self.duration
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceGroup:
-    """Devices that do the same at the same times, and when; arrays have a row for each event."""
-
-    device_ids: tuple[int, ...]
-    """Ids, ascending."""
-
-    operations: npt.NDArray[np.int64]
-    """Which of the timeline's operations each event is, in the order of their programs."""
-
-    microbatches: npt.NDArray[np.int64]
-    """Of which microbatch each event is."""
-
-    arrivals: npt.NDArray[np.float64]
-    """Seconds when the devices came to each event; later they waited for others."""
-
-    starts: npt.NDArray[np.float64]
-    """Seconds when each event begins."""
-
-    ends: npt.NDArray[np.float64]
-    """Seconds when each event ends."""
-
-    def __len__(self) -> int:
-        return len(self.starts)
 
 
 @dataclass(frozen=True)
@@ -225,8 +156,8 @@ class TimelineEvents(Sequence[TimelineEvent]):
         return f"<{len(self)} events on {len(self._devices)} devices>"
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+@dataclass(frozen=True, eq=False, repr=False)
+class Timeline(Printed):
     """When each device of a cluster runs which kernel and which collective.
 
     ``print`` shows tables, notebooks show them as HTML. :attr:`events` and :meth:`rows` are the
@@ -408,7 +339,13 @@ class Timeline:
         Raises:
             KeyError: There is no such device.
         """
-        write_trace(self, path, self.devices if devices is None else devices)
+        about = {
+            "function": self.function,
+            "schedule": self.schedule,
+            "microbatches": self.microbatches,
+            "device": self.cluster.device.name if self.cluster.device else "",
+        }
+        write_trace(self, about, path, self.devices if devices is None else devices)
 
     def plot(self, devices: Iterable[int] | None = None) -> Any:
         """Draws the events with matplotlib (``pip install 'distir-ext[plot]'``).
@@ -423,21 +360,7 @@ class Timeline:
             ImportError: matplotlib is not installed.
             KeyError: There is no such device.
         """
-        first = [group.device_ids[0] for group in self.groups]
-        chosen = first if devices is None else list(devices)
-        title = f"{self.function} on {len(self.devices)} devices: {amount(self.seconds, 's')}"
-        if devices is None and len(chosen) < len(self.devices):
-            title += "; of devices that do the same, one is drawn"
-        return draw(TimelineEvents(self, chosen), title)
-
-    def __str__(self) -> str:
-        return as_text(timeline_tables(self))
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(timeline_tables(self))
+        return figure(self, devices=devices)
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain data: what the native library would still be asked is asked before."""

@@ -5,9 +5,9 @@ An arrow is a pair of flow events ("s", "f") with one id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import tvm_ffi
 
@@ -18,25 +18,37 @@ from distir_ext._analysis.trace import (
     name_rows,
     write_rows,
 )
-
-if TYPE_CHECKING:
-    from distir_ext.analysis.timelines.timeline import DeviceGroup, Operation, Timeline
+from distir_ext.analysis.timelines.events import DeviceGroup, Operation
 
 
-def write_trace(timeline: Timeline, path: str | PathLike[str], devices: Iterable[int]) -> None:
+class Traced(Protocol):
+    """What a trace has of a timeline."""
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """What runs."""
+
+    @property
+    def stages(self) -> Sequence[str]:
+        """The program of each stage."""
+
+    def group_of(self, device: int) -> DeviceGroup:
+        """What a device runs, and when."""
+
+
+def write_trace(
+    timeline: Traced,
+    about: Mapping[str, Any],
+    path: str | PathLike[str],
+    devices: Iterable[int],
+) -> None:
     """Writes the events of some devices."""
     chosen = sorted(set(devices))
     groups = {device: timeline.group_of(device) for device in chosen}  # before anything is written
-    about = {
-        "function": timeline.function,
-        "schedule": timeline.schedule,
-        "microbatches": timeline.microbatches,
-        "device": timeline.cluster.device.name if timeline.cluster.device else "",
-    }
     write_rows(path, about, _rows(timeline, groups))
 
 
-def _rows(timeline: Timeline, groups: Mapping[int, DeviceGroup]) -> Iterator[dict[str, Any]]:
+def _rows(timeline: Traced, groups: Mapping[int, DeviceGroup]) -> Iterator[dict[str, Any]]:
     yield from name_rows(groups)
     flows = _Flows(timeline, groups)
     for device, group in groups.items():
@@ -47,7 +59,7 @@ def _rows(timeline: Timeline, groups: Mapping[int, DeviceGroup]) -> Iterator[dic
 
 
 def _slice(
-    timeline: Timeline, device: int, group: DeviceGroup, row: int, operation: Operation
+    timeline: Traced, device: int, group: DeviceGroup, row: int, operation: Operation
 ) -> dict[str, Any]:
     start = float(group.starts[row])
     is_kernel = operation.stream == "compute"
@@ -79,7 +91,7 @@ def _slice(
 class _Flows:
     """Arrows from sends to receives of the same transfer and turn."""
 
-    def __init__(self, timeline: Timeline, groups: Mapping[int, DeviceGroup]) -> None:
+    def __init__(self, timeline: Traced, groups: Mapping[int, DeviceGroup]) -> None:
         self._ids: dict[tuple[str, int, int, int], int] = {}
         self._turns: dict[tuple[int, str], int] = {}
         self._devices = list(groups)

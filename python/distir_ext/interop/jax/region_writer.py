@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvm import relax
 
 from distir_ext._manual.regions import Region
 from distir_ext._meshes.mesh import Mesh
+from distir_ext.interop.jax.program import Known, Program
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import UnsupportedError
 from distir_ext.regions import crossing_call
-
-if TYPE_CHECKING:
-    from distir_ext.interop.jax.writer import Known, Program
 
 
 class _Around(NamedTuple):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from distir_ext.interop.jax.writer import Writer
+from distir_ext._errors.spelling import nearest
 
-Handler: TypeAlias = Callable[["Writer", Any], Any]
+Handler: TypeAlias = Callable[[Any, Any], Any]
 """From the writer of a function and an operation to its result, or a list of its results."""
 
 HANDLERS: dict[str, Handler] = {}
@@ -27,3 +26,10 @@ def translates(*names: str) -> Callable[[Handler], Handler]:
 def enter_all(names: Iterable[str], handler: Handler) -> None:
     """Enters one handler under several names."""
     HANDLERS.update(dict.fromkeys(names, handler))
+
+
+def near(name: str) -> str:
+    """The end of a message about an unknown operation: dialects are not what is misspelled."""
+    plain = {each.rpartition(".")[2]: each for each in HANDLERS if not each.startswith("@")}
+    found = [plain[each] for each in nearest(name.rpartition(".")[2], plain, 2)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""

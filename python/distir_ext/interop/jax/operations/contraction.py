@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.operations.shapes import padded, permuted, reshaped
+from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -19,7 +20,7 @@ from distir_ext.interop.jax.stablehlo import (
     rank_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, dims_of
+from distir_ext.interop.jax.writer import Writer, dims_of
 
 
 @translates("stablehlo.dot_general")

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from distir_ext.constrain import barrier, constrain
+from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.shardings import per_value
 from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
@@ -21,7 +22,7 @@ from distir_ext.interop.jax.stablehlo import (
     only_block,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, sizes_of
+from distir_ext.interop.jax.writer import Writer, sizes_of
 
 
 def _stated(writer: Writer, op: Operation, attribute: str) -> Known:

@@ -10,6 +10,7 @@ from tvm.relax import op as relax_op
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext.interop.jax.kernels import elements, kernel_call
 from distir_ext.interop.jax.operations.reduction import directions_of
+from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -21,7 +22,7 @@ from distir_ext.interop.jax.stablehlo import (
     text,
 )
 from distir_ext.interop.jax.table import HANDLERS, enter_all, translates
-from distir_ext.interop.jax.writer import Known, Writer, constant_of
+from distir_ext.interop.jax.writer import Writer, constant_of
 
 enter_all(["@mhlo.erf"], HANDLERS["chlo.erf"])
 enter_all(["@mhlo.tan"], HANDLERS["chlo.tan"])

@@ -25,6 +25,7 @@ from distir_ext.interop.jax.operations.shapes import (
     reshaped,
     sliced,
 )
+from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -36,7 +37,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, dims_of, sizes_of
+from distir_ext.interop.jax.writer import Writer, dims_of, sizes_of
 
 
 @dataclass(frozen=True)

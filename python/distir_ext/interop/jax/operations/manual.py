@@ -31,6 +31,7 @@ from distir_ext._manual.regions import Region, listed
 from distir_ext._meshes.groups import axes_of_groups, axes_of_pairs
 from distir_ext.interop.jax.operations.reduction import reducer_of
 from distir_ext.interop.jax.operations.shapes import permuted, reshaped
+from distir_ext.interop.jax.program import Known, Stretched
 from distir_ext.interop.jax.shardings import manual_axes, per_value
 from distir_ext.interop.jax.sizes import Size, Sizes
 from distir_ext.interop.jax.stablehlo import (
@@ -43,14 +44,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import (
-    Known,
-    Stretched,
-    Writer,
-    constant_of,
-    scalar_of,
-    sizes_of,
-)
+from distir_ext.interop.jax.writer import Writer, constant_of, scalar_of, sizes_of
 from distir_ext.regions import collective_call
 
 

@@ -1,0 +1,1 @@
+"""Tables, HTML and figures of results, which are data themselves."""
