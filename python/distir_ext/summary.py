@@ -31,8 +31,9 @@ from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.device_text import device_text
 from distir_ext._meshes.sharding import Sharding
 from distir_ext._pictures.mesh_tables import mesh_table
-from distir_ext._signature.signature import Spec, TensorSpec, TupleSpec, parse_signature
+from distir_ext._signature.signature import parse_signature
 from distir_ext._signature.signature_attr import has_signature, signature_for_executable
+from distir_ext._signature.specs import Spec, TensorSpec, TupleSpec
 from distir_ext._text.folding import folded
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 from distir_ext.annotations import Mark

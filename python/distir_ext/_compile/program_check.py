@@ -14,16 +14,8 @@ import tvm
 from tvm import relax
 
 from distir_ext._errors.spelling import counted
-from distir_ext._signature.signature import (
-    FunctionSpec,
-    ParamSpec,
-    Program,
-    ShapeSpec,
-    Signature,
-    Spec,
-    TensorSpec,
-    TupleSpec,
-)
+from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program, Signature
+from distir_ext._signature.specs import ShapeSpec, Spec, TensorSpec, TupleSpec
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "

@@ -18,15 +18,8 @@ from distir_ext._runtime.host_array import ArrayInParts, HostArray, host_array
 from distir_ext._runtime.moved_array import MovedArray, MovedCut
 from distir_ext._runtime.sharded_array import ShardedArray, global_shape
 from distir_ext._runtime.worker_value import WorkerValue
-from distir_ext._signature.signature import (
-    Dim,
-    Leaf,
-    ShapeSpec,
-    Spec,
-    TensorSpec,
-    TupleSpec,
-    ValueSpec,
-)
+from distir_ext._signature.sizes import Dim
+from distir_ext._signature.specs import Leaf, ShapeSpec, Spec, TensorSpec, TupleSpec, ValueSpec
 from distir_ext._workers.base import Takers, Workers
 from distir_ext._workers.cuts import Cut, StoredCut, cuts_of, samples
 

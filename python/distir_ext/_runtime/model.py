@@ -27,7 +27,8 @@ from distir_ext._runtime.profiling import StepNames, profile_calls
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
-from distir_ext._signature.signature import Signature, TensorSpec, parse_signature, unflatten
+from distir_ext._signature.signature import Signature, parse_signature
+from distir_ext._signature.specs import TensorSpec, unflatten
 from distir_ext._text.tables import as_html
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
