@@ -15,7 +15,7 @@ from tvm import relax
 
 from distir_ext._errors.spelling import counted
 from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program, Signature
-from distir_ext._signature.specs import ShapeSpec, Spec, TensorSpec, TupleSpec
+from distir_ext._signature.specs import NumberSpec, ShapeSpec, Spec, TensorSpec, TupleSpec
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "
@@ -128,7 +128,11 @@ def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:
             and all(_fits(field, of) for field, of in zip(ty.fields, spec.fields, strict=True))
         )
     if isinstance(spec, ShapeSpec):
-        return isinstance(ty, relax.ShapeType)
+        return isinstance(ty, relax.ShapeType) and (
+            ty.ndim < 0 or spec.dims is None or ty.ndim == len(spec.dims)
+        )
+    if isinstance(spec, NumberSpec):
+        return isinstance(ty, tvm.ir.PrimType) and str(ty.dtype) == spec.dtype
     if not isinstance(spec, TensorSpec):
         return True
     if not isinstance(ty, relax.TensorType):

@@ -17,6 +17,7 @@ from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._signature import signature_form
 from distir_ext._signature.specs import (
     Leaf,
+    NumberSpec,
     ShapeSpec,
     Spec,
     TensorSpec,
@@ -270,7 +271,10 @@ def _parse_spec(value: Mapping[str, Any], meshes: Sequence[_Mesh]) -> Spec:
     if kind == "tuple":
         return TupleSpec(tuple(_parse_spec(each, meshes) for each in value["fields"]))
     if kind == "shape":
-        return ShapeSpec()
+        dims = value["dims"]
+        return ShapeSpec(None if dims is None else tuple(dims))
+    if kind == "number":
+        return NumberSpec(value["dtype"])
     return ValueSpec()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from urllib.parse import unquote
 
 from distir_ext._text.printable import shown
 
@@ -30,12 +31,29 @@ def size_of(dim: Dim, sizes: Mapping[str, int]) -> int | None:
     except (SyntaxError, ZeroDivisionError):
         return None
     except KeyError as error:
-        names = {each.id for each in ast.walk(expression) if isinstance(each, ast.Name)} - {"T"}
-        if names <= sizes.keys():
+        if set(names_in(dim)) <= sizes.keys():
             raise ValueError(
                 f"the size {shown(dim)} is computed in a way that Python cannot follow"
             ) from error
         return None
+
+
+def names_in(dim: Dim) -> list[str]:
+    """The symbolic variables that a size is computed from, each once; its own name of a name."""
+    if isinstance(dim, int):
+        return []
+    try:
+        expression = ast.parse(dim, mode="eval").body
+    except SyntaxError:
+        return [dim]
+    called = {id(each.func) for each in ast.walk(expression) if isinstance(each, ast.Call)}
+    found: dict[str, None] = {}
+    for each in ast.walk(expression):
+        if isinstance(each, ast.Name) and id(each) not in called and each.id != "T":
+            found[each.id] = None
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            found[unquote(each.value)] = None
+    return list(found)
 
 
 _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -70,16 +88,19 @@ def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> int:
         return node.value
     if isinstance(node, ast.Name):
         return sizes[node.id]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return sizes[unquote(node.value)]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_evaluate(node.operand, sizes)
     if isinstance(node, ast.BinOp):
         operation = _OPERATIONS[type(node.op)]
         return operation(_evaluate(node.left, sizes), _evaluate(node.right, sizes))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
         values = [_evaluate(each, sizes) for each in node.args]
-        if node.func.attr.startswith(("int", "uint")) and len(values) == 1:  # T.int64(4)
+        if name.startswith(("int", "uint")) and len(values) == 1:  # T.int64(4)
             return values[0]
-        return _FUNCTIONS[node.func.attr](*values)
+        return _FUNCTIONS[name](*values)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         compare = _COMPARISONS[type(node.ops[0])]
         return compare(_evaluate(node.left, sizes), _evaluate(node.comparators[0], sizes))

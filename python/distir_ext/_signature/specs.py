@@ -19,7 +19,7 @@ from typing import Any
 
 from distir_ext._meshes.blocks import Blocks, Layout, shard_shape
 from distir_ext._meshes.mesh_axes import NamedMesh
-from distir_ext._signature.sizes import Dim, size_of
+from distir_ext._signature.sizes import Dim, names_in, size_of
 from distir_ext._text.printable import shown
 
 
@@ -142,8 +142,12 @@ class TensorSpec:
             for held, size in zip(self.shards, least, strict=True)
         )
 
-    def with_sizes(self, sizes: Mapping[str, int]) -> TensorSpec:
+    def with_sizes(self, sizes: Mapping[str, int], where: str) -> TensorSpec:
         """The type with the sizes of shards that follow from those of symbolic variables.
+
+        Args:
+            sizes: Of the variables.
+            where: What messages call the tensor.
 
         Raises:
             ValueError: some are not given.
@@ -154,8 +158,10 @@ class TensorSpec:
         for held in self.shards:
             size = size_of(held, sizes)
             if size is None:
+                lacking = [name for name in names_in(held) if name not in sizes]
                 raise ValueError(
-                    f"how {self} is cut depends on {held}, which no argument before it states"
+                    f"how {where} is cut, {self}, depends on {', '.join(lacking)}, which is not "
+                    "the size of any argument that is given with it"
                 )
             shards.append(size)
         known = replace(self, shards=tuple(shards))
@@ -190,10 +196,34 @@ class TupleSpec:
 
 @dataclass(frozen=True)
 class ShapeSpec:
-    """A shape value; every worker gets all of it."""
+    """A shape value; every worker gets all of it.
+
+    Attributes:
+        dims: Sizes; a string is a symbolic variable or an expression, None a size that is not
+            stated. None in place of all of them: not even their number is.
+    """
+
+    dims: tuple[Dim | None, ...] | None = None
 
     def __str__(self) -> str:
-        return "shape"
+        if self.dims is None:
+            return "shape"
+        sizes = ("?" if dim is None else shown(str(dim)) for dim in self.dims)
+        return f"shape[{', '.join(sizes)}]"
+
+
+@dataclass(frozen=True)
+class NumberSpec:
+    """A number; every worker gets it. One of integers is a symbolic size of its own name.
+
+    Attributes:
+        dtype: TVM's name of its type, ``"int64"``.
+    """
+
+    dtype: str
+
+    def __str__(self) -> str:
+        return self.dtype
 
 
 @dataclass(frozen=True)
@@ -204,7 +234,7 @@ class ValueSpec:
         return "value"
 
 
-Leaf = TensorSpec | ShapeSpec | ValueSpec
+Leaf = TensorSpec | ShapeSpec | NumberSpec | ValueSpec
 Spec = Leaf | TupleSpec
 
 

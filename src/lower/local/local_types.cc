@@ -53,6 +53,7 @@ LocalTypes::LocalTypes(const ir::Function& function, const std::string& function
     : function_name_(function_name), meshes_(*meshes), may_be_undefined_(is_present != nullptr) {
   std::vector<Occurrence> occurrences;
   for (const ir::Var& param : function.params()) {
+    if (ir::PrimType::Is(param.ty())) known_.insert(param.get());
     if (!is_present || is_present(param.ty())) Collect(param.ty(), meshes, &occurrences);
   }
   std::unordered_set<const ffi::Object*> of_params;
