@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from distir_ext._meshes.device_text import device_text
 from distir_ext._meshes.sharding import Sharding, sharding_of, sharding_of_type
 from distir_ext._pictures.sharding_picture import ShardingPicture
 from distir_ext._runtime.sharded_array import ShardedArray
+from distir_ext._text.size_text import size_text
 from distir_ext.annotations import checked_mark, relax_function
 from distir_ext.mesh import as_mesh
 from distir_ext.notation import Notation
@@ -201,7 +201,7 @@ def size_of(size: Any) -> int | str:
     """A size of a shape: a number, or the text of an expression, ``"n + 1"``."""
     if isinstance(size, tvm.tirx.IntImm):
         return int(size)
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
+    return size_text(size)
 
 
 def _marked(sharding: Sharding, devices: int | Iterable[int] | None) -> tuple[int, ...]:

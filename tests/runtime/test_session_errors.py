@@ -30,7 +30,7 @@ def build(signature, tensor_type, function_type):
             [("main", [0, 1], [0, 2], [0])],
             num_input=2,
         )
-        function.update(changes)
+        function |= {"dividing": {"n": ""}} | changes
         text = signature(main=function)
 
         @I.ir_module

@@ -16,6 +16,7 @@ from tvm import relax
 from distir_ext._errors.spelling import counted
 from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program, Signature
 from distir_ext._signature.specs import NumberSpec, ShapeSpec, Spec, TensorSpec, TupleSpec
+from distir_ext._text.size_text import size_text
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "
@@ -173,5 +174,5 @@ def _local(spec: Spec) -> str:
 def _shown(ty: tvm.ir.Type) -> str:
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return str(ty)
-    sizes = (str(getattr(size, "value", size)) for size in ty.shape.values)
+    sizes = (size_text(size) for size in ty.shape.values)
     return f"{ty.dtype}[{', '.join(sizes)}]"

@@ -8,6 +8,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
+#include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
 
@@ -110,7 +111,7 @@ ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
     int64_t shards = mesh::NumShards(sharding.dims[d]);
     if (ir::NeverDivides(shape[d], shards)) {
       TVM_FFI_THROW(ValueError) << "in `" << function_name_ << "`: dimension " << d << " of size "
-                                << ir::Print(shape[d]) << " of " << ir::Print(type)
+                                << ir::SizeText(shape[d]) << " of " << ir::Print(type)
                                 << " does not divide into " << shards << " shards";
     }
     local.push_back(ir::FloorDivide(LocalValue(shape[d]), shards));
