@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import tvm
@@ -10,6 +9,7 @@ from tvm import relax
 from tvm.relax.distributed import DTensorType
 
 from distir_ext._meshes.sharding import Sharding, sharding_of_type
+from distir_ext._text.size_text import size_text
 from distir_ext.notation import Notation
 
 
@@ -26,4 +26,4 @@ def size_of(size: Any) -> int | str:
     """A size of a shape: a number, or the text of an expression, ``"n + 1"``."""
     if isinstance(size, tvm.tirx.IntImm):
         return int(size)
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
+    return size_text(size)

@@ -27,8 +27,9 @@ from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._meshes.sharding import Sharding
-from distir_ext._signature.signature import Spec, TensorSpec, TupleSpec, parse_signature
+from distir_ext._signature.signature import parse_signature
 from distir_ext._signature.signature_attr import has_signature, signature_for_executable
+from distir_ext._signature.specs import Spec, TensorSpec, TupleSpec
 from distir_ext._text.display import Printed
 from distir_ext._text.folding import folded
 from distir_ext.annotations import Mark

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <iterator>
 #include <optional>
 #include <unordered_set>
@@ -16,6 +15,7 @@
 #include "ir/leaves.h"
 #include "ir/module/numbered.h"
 #include "ir/size_arithmetic.h"
+#include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "lower/stages/mesh_index.h"
 #include "padding/extents.h"
@@ -29,7 +29,7 @@ namespace ffi = tvm::ffi;
 namespace {
 
 /*! \brief Of the form, in modules and in executables. */
-constexpr int kVersion = 7;
+constexpr int kVersion = 8;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
@@ -56,30 +56,11 @@ std::string Ranges(const Integers& values) {
   return Joined(items, ", ");
 }
 
-/*! \brief A name as a word: what is neither letter nor digit is %XX, as in an address, since a file
- * may name its sizes "2 * batch" or worse. */
-std::string SizeName(const std::string& name) {
-  std::string text;
-  for (char c : name) {
-    char escaped[4];
-    std::snprintf(escaped, sizeof(escaped), "%%%02X", static_cast<unsigned>(c) & 0xFF);
-    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
-    text += is_plain ? std::string(1, c) : escaped;
-  }
-  return text;
-}
-
 /*! \brief What PadShards noted of a tensor: per dimension its extent from before, an integer or
  * text; -1 where it is not padded. */
 using TensorExtents = ffi::Array<ffi::Any>;
 
 bool IsPadded(const ffi::Any& extent) { return extent.as<int64_t>().value_or(0) >= 0; }
-
-std::string SizeText(const ir::Expr& size) {
-  if (const int64_t number = ir::StaticDim(size); number >= 0) return std::to_string(number);
-  auto var = ir::Var::Cast(size);
-  return var.defined() ? SizeName(var.name()) : ir::Print(size);
-}
 
 /*! \brief Sizes, those from before they were padded, and what of a size each device has where that
  * is stated: "[8, n, 1024:352]". */
@@ -93,9 +74,9 @@ std::string ShapeText(const ir::TensorType& type, const TensorExtents& extents,
     if (text.has_value()) {
       dims.push_back(*text);
     } else {
-      dims.push_back(SizeText(is_padded ? ir::MakeInt(extents[d].cast<int64_t>()) : dim));
+      dims.push_back(ir::SizeText(is_padded ? ir::MakeInt(extents[d].cast<int64_t>()) : dim));
     }
-    if (shards[d].defined()) dims.back() += ":" + SizeText(shards[d]);
+    if (shards[d].defined()) dims.back() += ":" + ir::SizeText(shards[d]);
   }
   return "[" + Joined(dims, ", ") + "]";
 }
@@ -204,9 +185,11 @@ class SignatureWriter::TrueExtents {
     for (size_t d = 0; d < sizes.size(); ++d) {
       const bool is_padded = !extents.empty() && IsPadded(extents[d]);
       if (is_padded || ir::AlwaysDivides(sizes[d], mesh::NumShards(sharding.dims[d]))) continue;
-      const std::string name = SizeText(sizes[d]);
-      const auto reason = reasons_.Get(name);
-      dividing_.Set(name, reason.has_value() ? *reason : ffi::String());
+      ffi::String reason;
+      ir::VisitVars(sizes[d], [&](const ir::Var& size) {
+        if (reason.empty()) reason = reasons_.Get(size.name()).value_or(reason);
+      });
+      dividing_.Set(ir::SizeText(sizes[d]), reason);
     }
   }
   /*! \brief Those noted so far, and what cannot be padded along them; empty where nothing was to be
@@ -305,7 +288,10 @@ std::string SignatureWriter::TypeText(const ir::Type& type, TrueExtents* extents
            PlacementText(dialect::PlacementDims(dtensor.placement()));
   }
   if (ir::TensorType::Is(type)) extents->Next(ir::DTensorType());
-  return ir::ShapeType::Is(type) ? "shape" : "value";
+  if (auto shape = ir::ShapeType::Cast(type); shape.defined()) return ir::ShapeText(shape);
+  if (auto number = ir::PrimType::Cast(type); number.defined())
+    return static_cast<std::string>(ffi::DLDataTypeToString(number.dtype()));
+  return "value";
 }
 
 void SignatureWriter::Write(const std::string& name, const ir::Function& function,

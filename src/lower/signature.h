@@ -45,7 +45,7 @@ struct EntryProgram {
  * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
  * the same. One reader, in Python, reads both (`signature_form.py`). Of a layer norm, on one mesh:
  * \code
- *   {"version": 7,
+ *   {"version": 8,
  *    "meshes": [[[2, 2], "0..3"]],
  *    "functions": {"main": {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
@@ -59,7 +59,9 @@ struct EntryProgram {
  * a device has 352, or what is left of them. So does a symbolic one that is padded:
  * `n:(n + 1) // 2`. Other symbolic ones that are sharded have to divide; "dividing" says why, by
  * name. A type names its mesh, `float32[8] mesh[1] R`, if that is not the first one listed;
- * `(a; b)` is a tuple of types, `shape` a shape, and `value` anything else. Layers are folded as
+ * `(a; b)` is a tuple of types, `shape[n, 4]` a shape, `shape[?]` one of an unknown value, `shape`
+ * one of an unknown length, `int64` a number, and `value` anything else. Sizes are written as
+ * ir::SizeText does. Layers are folded as
  * `FoldNumbered` says. A program may have symbolic "sizes", and a "virtual_stage" other than 0.
  */
 class SignatureWriter {

@@ -33,6 +33,9 @@ std::vector<ir::NodeArray<ir::Expr>> DimsOf(const ir::Type& type) {
 
 CalleeSizes::CalleeSizes(const ir::Function& callee, const ir::Call& call) {
   for (size_t i = 0; i < call.args().size(); ++i) {
+    // A number is a size by its own name.
+    if (ir::PrimType::Is(callee.params()[i].ty()))
+      sizes_.emplace(callee.params()[i].get(), call.args()[i]);
     const auto given = DimsOf(call.args()[i].ty()), taken = DimsOf(callee.params()[i].ty());
     for (size_t t = 0; t < std::min(given.size(), taken.size()); ++t) {
       for (size_t d = 0; d < std::min(given[t].size(), taken[t].size()); ++d) {

@@ -210,6 +210,7 @@ void DividingSizes::VisitMatchCast(const ir::MatchCast& cast) {
 void DividingSizes::VisitResult(const ir::Function& function) {
   std::unordered_set<const ffi::Object*> known;
   for (const ir::Var& param : function.params()) {
+    if (ir::PrimType::Is(param.ty())) known.insert(param.get());
     ir::MapDims(param.ty(), [&](const ir::Expr& dim) {
       ir::VisitVars(dim, [&](const ir::Var& size) { known.insert(size.get()); });
       return dim;

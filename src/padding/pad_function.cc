@@ -10,6 +10,7 @@
 #include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/report.h"
+#include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "padding/callee_sizes.h"
 #include "padding/padded_call.h"
@@ -118,7 +119,7 @@ class Padder : public TailWriter {
     for (int d : PaddedDims(type, padded)) {
       const int64_t size = ir::StaticDim(sizes[d]);
       symbolic_is_padded_ = symbolic_is_padded_ || size < 0;
-      extents[d] = size < 0 ? ffi::Any(ffi::String(ir::Print(sizes[d]))) : ffi::Any(size);
+      extents[d] = size < 0 ? ffi::Any(ffi::String(ir::SizeText(sizes[d]))) : ffi::Any(size);
     }
     return {extents.begin(), extents.end()};
   }

@@ -24,7 +24,8 @@ from tests.native.library import call
 from distir_ext import interop
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.stored_array import MappedFiles
-from distir_ext._signature.signature import TensorSpec, parse_signature
+from distir_ext._signature.signature import parse_signature
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.printable import printable_line
 from distir_ext._workers.answers import check_answer, check_greeting
 from distir_ext._workers.branches import HostBranch

@@ -13,7 +13,8 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext._pictures.function_table import function_table
-from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program, TensorSpec
+from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.tables import amount, as_html, as_text, new_table
 
 

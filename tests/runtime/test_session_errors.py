@@ -30,7 +30,7 @@ def build(signature, tensor_type, function_type):
             [("main", [0, 1], [0, 2], [0])],
             num_input=2,
         )
-        function.update(changes)
+        function |= {"dividing": {"n": ""}} | changes
         text = signature(main=function)
 
         @I.ir_module
@@ -102,7 +102,7 @@ X = np.ones((2, 4), "float32")
             r'dimension 0 of input "y" of "main" has n = 4, but dimension 0 of input "x".*n = 2',
         ),
         (
-            (np.ones((3, 4), "float32"), X),
+            (np.ones((3, 4), "float32"), np.ones((3, 4), "float32")),
             ValueError,
             r'dimension 0 of input "x" of "main" has size n = 3, which does not divide among the',
         ),
@@ -241,11 +241,11 @@ def test_signatures_of_another_version_or_that_contradict_themselves():
         result = changes.pop("result", "int8[2] S[0]")
         function = {"params": [], "result": result, "programs": [program]}
         return json.dumps(
-            {"version": 7, "meshes": [[[1], "0"]], "functions": {"f": function}} | changes
+            {"version": 8, "meshes": [[[1], "0"]], "functions": {"f": function}} | changes
         )
 
     assert parse_signature(written()).device_ids == (0,)
-    with pytest.raises(ValueError, match="signature of version 3, this package reads version 7"):
+    with pytest.raises(ValueError, match="signature of version 3, this package reads version 8"):
         parse_signature(written(version=3))
     with pytest.raises(ValueError, match="mesh of shape"):
         parse_signature(written(meshes=[[[2], "0"]]))

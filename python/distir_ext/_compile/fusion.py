@@ -6,6 +6,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext._compile.checked_sizes import hide_checks, show_checks
+
 __all__ = ["fuse_kernels", "is_unfused"]
 
 _UNFUSED_ATTR = "distir.unfused"
@@ -21,7 +23,7 @@ def fuse_kernels() -> tvm.transform.Pass:
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context
         try:
-            return fuse(mod)
+            return show_checks(fuse(hide_checks(mod)))
         except tvm.error.InternalError:
             # FuseTIR of TVM 0.27 fails where FuseOps has put nothing but tuples in a function, as
             # it does with nested ones; such a module is compiled unfused.

@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from distir_ext._compile.checked_sizes import hide_checks, show_checks
 from distir_ext._compile.pass_context import pass_context
 
 
@@ -18,7 +19,7 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
     """
     # ConvertToDataflow alone looks through tuples after it has chosen what leaves a block.
     convert = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
-    return tvm.transform.Sequential(convert)(mod)
+    return show_checks(tvm.transform.Sequential(convert)(hide_checks(mod)))
 
 
 def memory_plan_context(mod: tvm.IRModule) -> contextlib.AbstractContextManager[Any]:

@@ -14,16 +14,9 @@ import tvm
 from tvm import relax
 
 from distir_ext._errors.spelling import counted
-from distir_ext._signature.signature import (
-    FunctionSpec,
-    ParamSpec,
-    Program,
-    ShapeSpec,
-    Signature,
-    Spec,
-    TensorSpec,
-    TupleSpec,
-)
+from distir_ext._signature.signature import FunctionSpec, ParamSpec, Program, Signature
+from distir_ext._signature.specs import NumberSpec, ShapeSpec, Spec, TensorSpec, TupleSpec
+from distir_ext._text.size_text import size_text
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "
@@ -136,7 +129,11 @@ def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:
             and all(_fits(field, of) for field, of in zip(ty.fields, spec.fields, strict=True))
         )
     if isinstance(spec, ShapeSpec):
-        return isinstance(ty, relax.ShapeType)
+        return isinstance(ty, relax.ShapeType) and (
+            ty.ndim < 0 or spec.dims is None or ty.ndim == len(spec.dims)
+        )
+    if isinstance(spec, NumberSpec):
+        return isinstance(ty, tvm.ir.PrimType) and str(ty.dtype) == spec.dtype
     if not isinstance(spec, TensorSpec):
         return True
     if not isinstance(ty, relax.TensorType):
@@ -177,5 +174,5 @@ def _local(spec: Spec) -> str:
 def _shown(ty: tvm.ir.Type) -> str:
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return str(ty)
-    sizes = (str(getattr(size, "value", size)) for size in ty.shape.values)
+    sizes = (size_text(size) for size in ty.shape.values)
     return f"{ty.dtype}[{', '.join(sizes)}]"

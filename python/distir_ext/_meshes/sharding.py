@@ -22,7 +22,8 @@ from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
 from distir_ext._meshes.mesh import DimSharding, Mesh
 from distir_ext._meshes.mesh_axes import NamedMesh
-from distir_ext._signature.signature import Dim, TensorSpec
+from distir_ext._signature.sizes import Dim
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.display import Shown
 from distir_ext._text.printable import shown
 

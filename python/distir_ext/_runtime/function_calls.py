@@ -16,7 +16,7 @@ import tvm_ffi
 
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._params.matching import Rename
-from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes, join
+from distir_ext._runtime.global_arrays import Argument, ArgumentCutter, Sizes, join
 from distir_ext._runtime.moved_array import Passage
 from distir_ext._runtime.weights import Weights
 from distir_ext._signature.signature import HOST, FunctionSpec, Program
@@ -269,10 +269,12 @@ class FunctionCalls:
         spec = self.spec
         held = held or self.held
         cutter = ArgumentCutter(held.workers, held.sizes, spec.dividing)
-        cuts = [
-            cutter.cut(value, param.spec, f'input "{param.name}" of "{spec.name}"')
-            for value, param in zip(inputs, spec.inputs, strict=True)
-        ]
+        cuts = cutter.cut(
+            [
+                Argument(param, value, f'input "{param.name}" of "{spec.name}"')
+                for value, param in zip(inputs, spec.inputs, strict=True)
+            ]
+        )
         with Passage(held.workers) as passage:
             cuts = passage.bring(cuts)
             cutter.read_stored(cuts)

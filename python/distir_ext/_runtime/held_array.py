@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._signature.signature import TensorSpec
+from distir_ext._signature.specs import TensorSpec
 
 
 @dataclass(frozen=True)

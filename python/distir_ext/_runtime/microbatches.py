@@ -10,7 +10,8 @@ import numpy as np
 from distir_ext._errors.spelling import counted
 from distir_ext._runtime.host_array import copied_to_numpy
 from distir_ext._runtime.sharded_array import ShardedArray
-from distir_ext._signature.signature import FunctionSpec, ParamSpec, TensorSpec
+from distir_ext._signature.signature import FunctionSpec, ParamSpec
+from distir_ext._signature.specs import TensorSpec
 
 BatchDims = Mapping[str, int | None]
 

@@ -26,7 +26,9 @@ from distir_ext._runtime.profiling import StepNames, profile_calls
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.step_names import read_step_names
 from distir_ext._runtime.weights import load_weights
-from distir_ext._signature.signature import Signature, TensorSpec, parse_signature, unflatten
+from distir_ext._signature.signature import Signature, parse_signature
+from distir_ext._signature.sizes import size_of
+from distir_ext._signature.specs import TensorSpec, unflatten
 from distir_ext._text.display import Shown
 from distir_ext._workers.base import Workers
 from distir_ext._workers.executables import executable_module
@@ -58,15 +60,17 @@ class ModelFunction(Shown):
         Args:
             *inputs: Global arrays for the inputs, in order: NumPy, TVM, or anything with
                 ``__dlpack__`` on the CPU; or results of functions, of this session or another one.
+                For a shape a sequence of sizes, for a number (``R.Prim``) one of Python or NumPy.
             **named: Inputs by name, behind those in order.
 
         Returns:
-            The global result, a :class:`ShardedArray`, whose shards stay with the workers; nested
-            tuples of them for a tuple.
+            The global result, a :class:`ShardedArray`, whose shards stay with the workers; shapes
+            and numbers as they are; nested tuples of them for a tuple.
 
         Raises:
             TypeError: the wrong number of inputs, an unknown name, or a wrong dtype.
-            ValueError: a wrong shape, or an array on workers that are gone.
+            ValueError: a wrong shape, sizes that contradict each other, or an array on workers that
+                are gone.
             WorkerError: a worker failed; the session is closed.
             RuntimeError: the session is closed.
         """
@@ -152,9 +156,12 @@ class ModelFunction(Shown):
         for index, param in enumerate(spec.params[spec.num_input :], start=spec.num_input):
             if not isinstance(param.spec, TensorSpec):
                 raise ValueError(f'weight "{param.name}" of "{spec.name}" is not a tensor')
-            shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in param.spec.shape)
+            where = f'weight "{param.name}" of "{spec.name}"'
+            shape = tuple(
+                size for dim in param.spec.shape if (size := size_of(dim, sizes)) is not None
+            )
             held = on_workers.weights[index]
-            found[param.name] = HeldArray(param.spec.with_sizes(sizes), shape, held)
+            found[param.name] = HeldArray(param.spec.with_sizes(sizes, where), shape, held)
         return found
 
     def check_open(self) -> None:

@@ -28,7 +28,7 @@ from distir_ext._params.process_memory import process_memory
 from distir_ext._params.stored_array import StoredArray, StoredShards, stored_dtype
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import host_array, tensor_bytes
-from distir_ext._signature.signature import TensorSpec
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._workers.base import Workers
 from distir_ext._workers.cuts import Block, Cut, StoredCut, cuts_of
 

@@ -21,7 +21,7 @@ from distir_ext._runtime.schedule import (
     virtual_stages_in_order,
 )
 from distir_ext._runtime.timeline import TimedEvent, Timeline
-from distir_ext._signature.signature import unflatten
+from distir_ext._signature.specs import unflatten
 from distir_ext._workers.base import StepOutcome
 
 

@@ -13,7 +13,8 @@ import tvm_ffi
 from distir_ext._errors.spelling import counted
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.host_array import copied_to_numpy, numpy_dtype, numpy_view
-from distir_ext._signature.signature import TensorSpec, size_of
+from distir_ext._signature.sizes import size_of
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.display import Shown
 from distir_ext._workers.base import Workers
 from distir_ext._workers.cuts import samples

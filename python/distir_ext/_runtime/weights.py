@@ -8,7 +8,7 @@ from typing import Any
 from distir_ext._params.matching import Params, Rename, match_weights
 from distir_ext._params.progress import loading_bar
 from distir_ext._params.stored_array import StoredArray, StoredShards
-from distir_ext._runtime.global_arrays import ArgumentCutter, Sizes
+from distir_ext._runtime.global_arrays import Argument, ArgumentCutter, Sizes
 from distir_ext._runtime.moved_array import Passage
 from distir_ext._signature.signature import ParamSpec, Signature
 from distir_ext._workers.base import Takers, Workers
@@ -35,12 +35,15 @@ def load_weights(
     }
     cuts: dict[ParamSpec, Any] = {}
     for name, function in signature.functions.items():
+        arguments = []
         for param in function.weights:
             value = given[param.name]
             where = f'weight "{param.name}" of "{name}"'
             if isinstance(value, StoredArray | StoredShards):
                 where += f" ({value})"
-            cuts.setdefault(param, cutters[name].cut(value, param.spec, where))
+            arguments.append(Argument(param, value, where))
+        found = cutters[name].cut(arguments)
+        cuts = {**dict(zip(function.weights, found, strict=True)), **cuts}
     held: dict[ParamSpec, Mapping[int, Any]] = {}
     sizes = {param: _num_bytes(given[param.name]) for param in cuts}
     takers = _takers(workers, signature)

@@ -24,7 +24,7 @@ from distir_ext._params.stored_array import StoredArray, StoredShards
 from distir_ext._runtime.held_array import HeldArray
 from distir_ext._runtime.sharded_array import ShardedArray
 from distir_ext._runtime.worker_value import WorkerValue
-from distir_ext._signature.signature import TensorSpec
+from distir_ext._signature.specs import TensorSpec
 
 STATE = "state.json"
 """The file of a directory that says what its state is."""

@@ -4,7 +4,7 @@ LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): sho
 printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module
 says elsewhere::
 
-    {"version": 7, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
+    {"version": 8, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
      "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
@@ -30,7 +30,9 @@ _MOST_NUMBERS = 1 << 20
 # What reading raises of what is not written like this.
 DAMAGED = (LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
-_NAME = re.compile(r"(?:[A-Za-z0-9_.]|%[0-9A-F]{2})+")
+_QUOTED_NAME = re.compile(r'"((?:[A-Za-z0-9_.]|%[0-9A-F]{2})*)"')
+_DTYPE = re.compile(r"bool|(?:u?int|b?float)[0-9]\w*")
+_SHAPE = re.compile(r"shape\[(.*)\]")
 _TENSOR = re.compile(
     r"(?P<dtype>\w*)\[(?P<shape>.*?)\] (?:mesh\[(?P<mesh>\d+)\] )?"
     r"(?P<placement>(?:(?:R|S\[\d+\])(?:, )?)*)"
@@ -55,7 +57,8 @@ class Read:
                  "functions": {"main": {
                     "num_input": 1,                     the other parameters are weights
                     "fused": {"w": [1, "w_0", "w_1"]},  a dimension, and blocks along it
-                    "dividing": {"n": "relax.foo"},     sizes that have to divide, and why
+                    "dividing": {"n": "relax.foo"},     sizes that have to divide, and why; or
+                                                        expressions of them, as in "shape"
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -64,8 +67,13 @@ class Read:
                 TYPE: {"kind": "tensor", "shape": [8, "n"], "dtype": "float32",
                        "mesh": 0, "placement": [0], "dims": [["x"], []], "sharding": ""}
                     | {"kind": "tuple", "fields": [TYPE, ...]}
-                    | {"kind": "shape"}
+                    | {"kind": "shape", "dims": [8, "n"]}   null for a dimension of unknown size,
+                                                            or in place of all of them
+                    | {"kind": "number", "dtype": "int64"}
                     | {"kind": "value"}         anything else, such as a cache
+
+                Sizes are numbers, names, or expressions of Python, in which a name that is no word
+                is text: ``'("2%20%2A%20n" + 1) // 2'``.
 
                 Of a dimension cut in whole heads, "shards" has what a device holds of it: [0, 352],
                 or an expression: ``["(n + 1) // 2 * 4"]``.
@@ -129,7 +137,8 @@ def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
             for weight, entry in sorted(written.get("fused", {}).items())
         },
         "dividing": {
-            str(size): str(reason) for size, reason in sorted(written.get("dividing", {}).items())
+            str(_size(size)): str(reason)
+            for size, reason in sorted(written.get("dividing", {}).items())
         },
         "params": params,
     }
@@ -198,10 +207,11 @@ def _sizes(text: str) -> tuple[list[int | str], list[int | str]]:
 
 
 def _size(text: str) -> int | str:
-    """A number, a name, which is written as a word, or an expression, which is not."""
+    """A number, a name, which is in quotes if it is no word, or an expression."""
     if text.lstrip("-").isdigit():
         return int(text)
-    return unquote(text) if _NAME.fullmatch(text) else text
+    name = _QUOTED_NAME.fullmatch(text)
+    return unquote(name[1]) if name else text
 
 
 class _Types:
@@ -217,8 +227,15 @@ class _Types:
         return self._read[text]
 
     def _parse(self, text: str) -> dict[str, Any]:
-        if text in ("shape", "value"):
+        if text == "value":
             return {"kind": text}
+        if text == "shape":
+            return {"kind": text, "dims": None}
+        if stated := _SHAPE.fullmatch(text):
+            dims = [None if each == "?" else _size(each) for each in _split(stated[1], ", ")]
+            return {"kind": "shape", "dims": dims}
+        if _DTYPE.fullmatch(text):
+            return {"kind": "number", "dtype": text}
         if text.startswith("("):
             fields = [self.read(each) for each in _split(text[1:-1], "; ")]
             return {"kind": "tuple", "fields": fields}

@@ -17,7 +17,7 @@ from distir_ext._errors.spelling import did_you_mean
 from distir_ext._params.json_file import require
 from distir_ext._params.regular_file import open_file
 from distir_ext._runtime.host_array import numpy_dtype
-from distir_ext._signature.signature import TensorSpec
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.printable import printable_line
 from distir_ext.cli.shared.files import existing
 

@@ -16,6 +16,7 @@ from tvm import relax
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
 from distir_ext._signature.signature_attr import has_signature, read_signature
 from distir_ext._text.display import Printed
+from distir_ext._text.size_text import size_text
 from distir_ext._workers.executables import executable_module
 from distir_ext.communication.calls import CalledCollective, read_collective
 from distir_ext.notation import meshes
@@ -545,6 +546,6 @@ def _tensor_bytes(type_: Any) -> tuple[int, str]:
         if isinstance(dim, tvm.tirx.IntImm):
             size *= int(dim)
         else:
-            text = str(dim)
+            text = size_text(dim)
             symbols.append(text if text.isidentifier() else f"({text})")
     return size, " * ".join(symbols)

@@ -11,6 +11,7 @@
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/rewriter.h"
+#include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/registration.h"
 #include "support/counted.h"
@@ -111,8 +112,7 @@ ir::Expr Divided(const ir::Call& call, const ir::TensorType& tensor, int dim, in
   DISTIR_REQUIRE(!ir::NeverDivides(size, parts) &&
                      (ir::StaticDim(size) < 0 || ir::StaticDim(size) % parts == 0),
                  ValueError)
-      << TextOf(call) << ": dimension " << dim << " of size "
-      << (ir::StaticDim(size) < 0 ? ir::Print(size) : std::to_string(ir::StaticDim(size)))
+      << TextOf(call) << ": dimension " << dim << " of size " << ir::SizeText(size)
       << " does not divide into " << parts << " parts, one for each device along manual axis "
       << axes;
   return ir::FloorDivide(size, parts);

@@ -24,6 +24,11 @@ bool IsCallOfValue(const Expr& value) { return Call::Is(value) && !PrimType::Is(
 class SizeNames {
  public:
   explicit SizeNames(const Function& function) {
+    for (const Var& param : function.params()) {
+      // A parameter keeps its name.
+      if (PrimType::Is(param.ty()) && known_.insert(param.get()).second)
+        taken_.insert(param.name());
+    }
     for (const Var& param : function.params()) Add(param);
     VisitBindings(function.body(), [this](const Binding& binding) {
       if (MatchCast::Is(binding)) Add(binding.var());

@@ -18,6 +18,8 @@ class SizeRewriter : public FunctionRewriter {
   virtual Expr ReplaceSize(const Var& size) = 0;
 
   Var RewriteParam(const Var& param) override {
+    // A number is a size by its own name.
+    if (PrimType::Is(param.ty())) return Var::Cast(Replaced(param));
     const Type type = RewriteType(param.ty());
     return KeepsUnchanged() && type.same_as(param.ty()) ? param
                                                         : MakeVar(param.name(), type, false);

@@ -8,6 +8,7 @@
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
+#include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
 
@@ -53,6 +54,7 @@ LocalTypes::LocalTypes(const ir::Function& function, const std::string& function
     : function_name_(function_name), meshes_(*meshes), may_be_undefined_(is_present != nullptr) {
   std::vector<Occurrence> occurrences;
   for (const ir::Var& param : function.params()) {
+    if (ir::PrimType::Is(param.ty())) known_.insert(param.get());
     if (!is_present || is_present(param.ty())) Collect(param.ty(), meshes, &occurrences);
   }
   std::unordered_set<const ffi::Object*> of_params;
@@ -109,7 +111,7 @@ ffi::Array<ir::Expr> LocalTypes::LocalShape(const ir::TensorType& type,
     int64_t shards = mesh::NumShards(sharding.dims[d]);
     if (ir::NeverDivides(shape[d], shards)) {
       TVM_FFI_THROW(ValueError) << "in `" << function_name_ << "`: dimension " << d << " of size "
-                                << ir::Print(shape[d]) << " of " << ir::Print(type)
+                                << ir::SizeText(shape[d]) << " of " << ir::Print(type)
                                 << " does not divide into " << shards << " shards";
     }
     local.push_back(ir::FloorDivide(LocalValue(shape[d]), shards));

@@ -158,6 +158,7 @@ class SpmdRewriter : public ir::FunctionRewriter {
       absent_.insert(param.get());
       return ir::Var();
     }
+    if (ir::PrimType::Is(param.ty())) return param;  // sizes may name it
     ir::Var local = ir::MakeVar(param.name(), LocalPart(param.ty()), false);
     shardings_.Add(local, param.ty());
     return local;

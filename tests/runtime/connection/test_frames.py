@@ -19,7 +19,7 @@ from distir_ext._params.parts import StoredPart
 from distir_ext._params.stored_array import StoredArray
 from distir_ext._runtime.global_arrays import SizeBinding, join
 from distir_ext._runtime.host_array import host_array
-from distir_ext._signature.signature import ShapeSpec, TensorSpec
+from distir_ext._signature.specs import ShapeSpec, TensorSpec
 from distir_ext._text.printable import printable
 from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
 from distir_ext._workers.base import WorkerError

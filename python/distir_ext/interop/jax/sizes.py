@@ -13,7 +13,6 @@ Here they are expressions of Relax's symbolic shapes: %4 is ``R.reshape(x, (rows
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -143,11 +142,6 @@ def variables_of(sizes: Iterable[Size]) -> dict[tirx.Var, None]:
         elif not isinstance(each, int | tirx.IntImm):
             found |= variables_of((each.a, each.b))
     return found
-
-
-def size_text(size: Size) -> str:
-    """A size as one writes it: ``rows - 1``."""
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
 
 
 def replaced(size: Size, values: Mapping[tirx.Var, Size]) -> Size:

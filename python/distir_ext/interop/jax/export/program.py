@@ -31,8 +31,9 @@ from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._signature.signature import FunctionSpec, TensorSpec, parse_signature
+from distir_ext._signature.signature import FunctionSpec, parse_signature
 from distir_ext._signature.signature_attr import signature_for_executable
+from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.printable import TextLines
 from distir_ext.annotations import relax_function
 from distir_ext.interop.jax.export.collectives import COLLECTIVES, Devices, run_collective

@@ -8,8 +8,9 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext._text.size_text import size_text
 from distir_ext.interop.jax.program import Known, Stretched
-from distir_ext.interop.jax.sizes import Size, size_text
+from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
