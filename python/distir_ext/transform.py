@@ -196,15 +196,19 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
 
 
 def PadShards() -> tvm.transform.Pass:  # noqa: N802
-    """Static dimensions that do not divide into their shards are padded to the next size that does.
+    """Dimensions that do not divide into their shards are padded to the next size that does.
 
-    Where a reduction would see the padding it is masked with the reduction's neutral element.
-    Operators that work along such a dimension (softmax, a convolution) are decomposed first, as by
-    DecomposeSharded. A dimension that a reshape splits or merges is padded in whole grains: columns
-    of (heads * head size) are cut between heads. For an operator that cannot be padded (a sort) the
-    dimension is replicated. The function attribute ``distir.true_extents`` keeps the sizes that
-    parameters and results had before, so that a session takes and gives arrays of these sizes. The
-    same module comes back where everything divides.
+    Symbolic ones, too: ``n`` in 2 shards to ``(n + 1) // 2 * 2``; the function then takes the true
+    sizes as a last parameter, a shape (attribute ``distir.takes_sizes``). Where a reduction would
+    see the padding it is masked with the reduction's neutral element. Operators that work along
+    such a dimension (softmax, a convolution) are decomposed first, as by DecomposeSharded. A
+    dimension that a reshape splits or merges is padded in whole grains: columns of (heads * head
+    size) are cut between heads. For an operator that cannot be padded (a sort along it) the
+    dimension is replicated; a symbolic one that such an operator keeps sharded has to divide, and
+    ``distir.dividing_sizes`` says because of which. The function attribute
+    ``distir.true_extents`` keeps the sizes that parameters and results had before, so that a
+    session takes and gives arrays of these sizes. The same module comes back where everything
+    divides.
 
     Raises (when applied):
         ValueError: An operator of a module written by hand cannot be padded along a dimension that

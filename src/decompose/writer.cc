@@ -189,7 +189,7 @@ ir::Expr Writer::ShardIndex(const mesh::AxisList& axes, int dim, int rank) {
 
 ir::Expr Writer::Positions(const mesh::AxisList& axes, const ir::Expr& size) {
   int64_t whole = ir::StaticDim(size), shards = mesh::NumShards(axes);
-  if (whole < 0 || shards == 1) return Range(size, axes);
+  if (whole < 0 || whole % shards != 0) return Range(size, axes);
   int64_t length = whole / shards;
   ir::Expr begin = Write(ir::make::kMultiply, ShardIndex(axes, 0, 2),
                          Scalar(static_cast<double>(length), kInt64));

@@ -80,7 +80,7 @@ class Writer {
    * of size 1: 0, 1, .. of int64 over the devices. */
   ir::Expr ShardIndex(const mesh::AxisList& axes, int dim, int rank);
   /*! \brief 0, 1, .. of int64, `size` of them, sharded along `axes`; each device makes its own
-   * where the size is known. */
+   * where they divide. */
   ir::Expr Positions(const mesh::AxisList& axes, const ir::Expr& size);
 
   const mesh::Sharding& ShardingOf(const ir::Expr& x);

@@ -91,20 +91,31 @@ FactorRule BatchFirst(const OpView& view) {
 }
 
 const Operators kGrid("image", {"batch, channels, points of the grid", "", "the image"},
-                      {Operator("relax.image.grid_sample", GridSample)});
+                      {Operator("relax.image.grid_sample", GridSample)
+                           .Pad(Padding::kParallel)
+                           .Tails(OperandTails::kPositions)});
 const Operators kAffine("image", {"batch", "", "the matrix, the grid"},
-                        {Operator("relax.image.affine_grid", AffineGrid)});
-const Operators kShuffle("image", {"batch, channels, spatial dimensions", "", "the upscaling"},
-                         {Operator("relax.nn.pixel_shuffle", PixelShuffle)});
+                        {Operator("relax.image.affine_grid", AffineGrid).Pad(Padding::kParallel)});
+const Operators kShuffle(
+    "image", {"batch, channels, spatial dimensions", "", "the upscaling"},
+    {Operator("relax.nn.pixel_shuffle", PixelShuffle).Pad(Padding::kParallel).PadGrains()});
 const Operators kRegions("vision", {"regions, channels", "", "images"},
                          {Operator("relax.vision.roi_align", Regions<&ir::attrs::kROIAlignLayout>)
-                              .Adds(Accumulation::kSums),
-                          Operator("relax.vision.roi_pool", Regions<&ir::attrs::kROIPoolLayout>)});
+                              .Adds(Accumulation::kSums)
+                              .Pad(Padding::kParallel)
+                              .Tails(OperandTails::kPositions),
+                          Operator("relax.vision.roi_pool", Regions<&ir::attrs::kROIPoolLayout>)
+                              .Pad(Padding::kParallel)
+                              .Tails(OperandTails::kPositions)});
 const Operators kDetection(
     "vision", {"batch", "", "boxes, classes"},
-    {Operator("relax.vision.get_valid_counts", BatchFirst),
-     Operator("relax.vision.multibox_transform_loc", BatchFirst).Adds(Accumulation::kSums),
-     Operator("relax.vision.non_max_suppression", BatchFirst)});
+    {Operator("relax.vision.get_valid_counts", BatchFirst).Pad(Padding::kParallel),
+     Operator("relax.vision.multibox_transform_loc", BatchFirst)
+         .Adds(Accumulation::kSums)
+         .Pad(Padding::kParallel),
+     Operator("relax.vision.non_max_suppression", BatchFirst)
+         .Pad(Padding::kParallel)
+         .Tails(OperandTails::kPositions)});
 
 }  // namespace
 

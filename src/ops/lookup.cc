@@ -197,8 +197,9 @@ struct Shards {
   int64_t length;  // n / shards
 };
 
-Shards Split(const ir::Expr& table, const mesh::AxisList& axes, int axis, Writer* w) {
+Shards Split(const ir::Expr& whole, const mesh::AxisList& axes, int axis, Writer* w) {
   int64_t shards = mesh::NumShards(axes);
+  ir::Expr table = w->Even(whole, axis);
   int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
   return {w->Reshape(table, SplitShape(table, axis, shards)), size / shards};
 }

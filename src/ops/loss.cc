@@ -69,16 +69,16 @@ FactorRule NllLossBackward(const OpView& view) {
   return PerTarget(view, {1, {2}, true, positions});
 }
 
-// The mean over the batch of the sum over classes; without a batch the sum.
+// The mean over the batch of the sum over classes; without a batch the sum. No operator gives the
+// sum over the batch that a mean of padded shards is made of, so the batch is decomposed, too.
 FactorRule CrossEntropy(const OpView& view) {
   Sizes sizes = StaticSizes(view.operands[0]);
   int rank = static_cast<int>(sizes.size());
   RuleBuilder builder(view);
   for (int d = 0; d < rank; ++d) {
     if (!SameSize(view.operands[0], d, view.operands[1], d)) return ReplicateAll(view);
-    int factor = d > 0 ? builder.Add({sizes[d], DecomposedIf(sizes[0] >= 0)})
-                       : builder.Reduce(sizes[d],
-                                        rank == 1 ? mesh::Reduction::kSum : mesh::Reduction::kMean);
+    int factor =
+        rank == 1 ? builder.Reduce(sizes[d], mesh::Reduction::kSum) : builder.Decomposed(sizes[d]);
     builder.Operand(0, d, factor);
     builder.Operand(1, d, factor);
   }
@@ -155,10 +155,10 @@ ir::Expr DecomposeNllLossBackward(const DecomposedCall& call, Writer* w) {
 
 ir::Expr DecomposeCrossEntropy(const DecomposedCall& call, Writer* w) {
   ir::Expr products = w->Write(ir::make::kMultiply, call.arg(0), call.arg(1));
-  ir::Expr sum =
-      w->Write(ir::make::kNegative, w->Reduce(ir::make::kSum, products, AllDims(products), false));
-  int64_t batch = ir::StaticDim(ir::ShapeOf(TensorTypeOf(products))[0]);
-  return w->Write(ir::make::kDivide, sum, w->Scalar(static_cast<double>(batch), DtypeOf(sum)));
+  std::vector<int> classes = AllDims(products);
+  classes.erase(classes.begin());
+  ir::Expr losses = w->Reduce(ir::make::kSum, products, classes, /*keepdims=*/false);
+  return w->Write(ir::make::kNegative, w->Reduce(ir::make::kMean, losses, {0}, false));
 }
 
 // ---- the records
@@ -168,17 +168,26 @@ const Operators kNll(
     {"all but classes, not reduced", "all but classes: sum", "",
      "classes: the target's is looked up by shards; all for a mean: sums of losses "
      "and weights"},
-    {Operator("relax.nn.nll_loss", NllLoss).Adds(Accumulation::kSums).Decompose(DecomposeNllLoss)});
+    {Operator("relax.nn.nll_loss", NllLoss)
+         .Adds(Accumulation::kSums)
+         .Decompose(DecomposeNllLoss)
+         .Pad(Padding::kDecomposed)
+         .Tails(OperandTails::kPositions)});
 const Operators kNllBackward("loss",
                              {"all but classes", "", "",
                               "classes: by their positions; all for a mean: sums of weights"},
                              {Operator("relax.grad.nll_loss_backward", NllLossBackward)
                                   .Adds(Accumulation::kSums)
-                                  .Decompose(DecomposeNllLossBackward)});
-const Operators kEntropy("loss", {"", "batch: mean", "", "classes: products are summed"},
+                                  .Decompose(DecomposeNllLossBackward)
+                                  .Pad(Padding::kDecomposed)
+                                  .Tails(OperandTails::kPositions)});
+const Operators kEntropy("loss",
+                         {"", "all, without a batch: sum", "",
+                          "products are summed over classes, and their mean over the batch taken"},
                          {Operator("relax.nn.cross_entropy_with_logits", CrossEntropy)
                               .Adds(Accumulation::kSums)
-                              .Decompose(DecomposeCrossEntropy)});
+                              .Decompose(DecomposeCrossEntropy)
+                              .Pad(Padding::kDecomposed)});
 
 }  // namespace
 

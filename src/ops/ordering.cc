@@ -196,10 +196,10 @@ const Operators kArg("reduction",
                       Operator("relax.argmin", ArgReduce)
                           .Decompose(DecomposeArgReduce<&ir::make::kArgmin, &ir::make::kMin>)
                           .Pad(Padding::kAll)});
-const Operators kSort("along an axis",
-                      {"others", "", "axis: any element may have to move to any shard"},
-                      {Operator("relax.argsort", WholeAlongAxis<&ir::attrs::kArgsortAxis>),
-                       Operator("relax.sort", WholeAlongAxis<&ir::attrs::kSortAxis>)});
+const Operators kSort(
+    "along an axis", {"others", "", "axis: any element may have to move to any shard"},
+    {Operator("relax.argsort", WholeAlongAxis<&ir::attrs::kArgsortAxis>).Pad(Padding::kParallel),
+     Operator("relax.sort", WholeAlongAxis<&ir::attrs::kSortAxis>).Pad(Padding::kParallel)});
 const Operators kScan(
     "along an axis",
     {"others", "", "all of a flattened tensor",
@@ -217,7 +217,7 @@ const Operators kTopk(
     "along an axis",
     {"others", "", "",
      "axis: the top elements of the shards are gathered, then those of them found"},
-    {Operator("relax.topk", Topk).Decompose(DecomposeTopk)});
+    {Operator("relax.topk", Topk).Decompose(DecomposeTopk).Pad(Padding::kParallel)});
 
 }  // namespace
 

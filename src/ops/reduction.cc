@@ -101,7 +101,7 @@ const Operators kMean("reduction",
                            .Pad(Padding::kDecomposed)
                            .Commutes(Commutation().Sum(In::kAll).Mean(In::kAll).If(OnFloats))});
 const Operators kMedian("reduction", {"others", "", "axes: a median is none of those of shards"},
-                        {Operator("relax.median", Median)});
+                        {Operator("relax.median", Median).Pad(Padding::kParallel)});
 const Operators kVariance("reduction",
                           {"others", "", "",
                            "axes: means of the shards, then of squared distances"},

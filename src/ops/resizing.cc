@@ -227,9 +227,11 @@ const Operators kResize(
      "spatial dimensions: every shard gets its neighbours' pixels"},
     {Operator("relax.image.resize2d", Resize<&ir::attrs::kResize2d>)
          .Decompose(DecomposeResize<&ir::attrs::kResize2d>)
+         .Pad(Padding::kParallel)
          .LocalArgs(LocalSize<&ir::attrs::kResize2d>),
      Operator("relax.image.resize3d", Resize<&ir::attrs::kResize3d>)
          .Decompose(DecomposeResize<&ir::attrs::kResize3d>)
+         .Pad(Padding::kParallel)
          .LocalArgs(LocalSize<&ir::attrs::kResize3d>)});
 
 }  // namespace

@@ -374,8 +374,9 @@ const Operators kTile("shape",
                            .Decompose(DecomposeTile)
                            .Pad(Padding::kDecomposed)
                            .Commutes(kMoving)});
-const Operators kLayout("shape", {"dimensions that stay as they are", "", "others"},
-                        {Operator("relax.layout_transform", LayoutTransform)});
+const Operators kLayout(
+    "shape", {"dimensions that stay as they are", "", "others"},
+    {Operator("relax.layout_transform", LayoutTransform).Pad(Padding::kParallel)});
 const Operators kCollapse(
     "shape", {"others", "summed dimensions: sum"},
     {Operator("relax.collapse_sum_like", CollapseSum).Adds(Accumulation::kSums).Pad(Padding::kAll),

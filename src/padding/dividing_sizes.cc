@@ -1,7 +1,6 @@
 #include "padding/dividing_sizes.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <vector>
 
 #include "dialect/operators/segment_exchange.h"
@@ -11,6 +10,7 @@
 #include "ir/rewriter.h"
 #include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
+#include "padding/cast_sizes.h"
 #include "padding/extents.h"
 #include "rules/call/infer_type.h"
 #include "rules/operator.h"
@@ -65,10 +65,15 @@ DividingSizes::DividingSizes(const ir::IRModule& mod, dialect::MeshTable* meshes
   }
 }
 
-bool DividingSizes::Has(const ir::Expr& dim) const {
-  bool found = false;
-  if (!reasons_.empty())
-    ir::VisitVars(dim, [&](const ir::Var& var) { found = found || reasons_.count(var.get()) > 0; });
+bool DividingSizes::Has(const ir::Expr& dim) const { return ReasonOf(dim) != nullptr; }
+
+const std::string* DividingSizes::ReasonOf(const ir::Expr& dim) const {
+  const std::string* found = nullptr;
+  if (!reasons_.empty()) {
+    ir::VisitVars(dim, [&](const ir::Var& var) {
+      if (found == nullptr) found = Reason(var);
+    });
+  }
   return found;
 }
 
@@ -185,42 +190,39 @@ void DividingSizes::VisitFunctionCall(const ir::Call& call, const ir::Function& 
   }
 }
 
-// A size that is found out on shards is known only if they are even.
+// A size that is found out on shards is known only if they are even. One that is stated anew of a
+// known shape is that of the value: both have to divide, or none.
 void DividingSizes::VisitMatchCast(const ir::MatchCast& cast) {
   std::vector<ir::DTensorType> from, to;
   dialect::CollectDTensorTypes(cast.value().ty(), &from);
   dialect::CollectDTensorTypes(cast.ty(), &to);
   for (size_t i = 0; i < to.size(); ++i) {
     if (!to[i].defined()) continue;
-    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(to[i].tensor_ty());
+    const ir::NodeArray<ir::Expr>& after = ir::ShapeOf(to[i].tensor_ty());
     const mesh::Sharding& sharding = meshes_.ShardingOf(to[i]);
     const bool is_known =
         i < from.size() && from[i].defined() && ir::HasKnownShape(from[i].tensor_ty());
-    for (size_t d = 0; d < shape.size(); ++d) {
-      if (is_known && ir::SameDim(ir::ShapeOf(from[i].tensor_ty())[d], shape[d])) continue;
+    for (size_t d = 0; d < after.size(); ++d) {
       const int64_t shards = mesh::NumShards(sharding.dims[d]);
-      const std::string reason = "match_cast (`" + std::string(cast.var().name()) + "`)";
-      Add(shape[d], shards, reason);
-      if (is_known) Add(ir::ShapeOf(from[i].tensor_ty())[d], shards, reason);
+      if (!is_known) {
+        Add(after[d], shards, "match_cast (`" + std::string(cast.var().name()) + "`)");
+        continue;
+      }
+      const ir::Expr& before = ir::ShapeOf(from[i].tensor_ty())[d];
+      if (ir::SameDim(before, after[d])) continue;
+      if (const std::string* reason = ReasonOf(after[d]); reason != nullptr)
+        Add(before, shards, std::string(*reason));
+      if (const std::string* reason = ReasonOf(before); reason != nullptr)
+        Add(after[d], shards, std::string(*reason));
     }
   }
 }
 
 // A caller that cuts and joins arrays knows the sizes of its arguments alone.
 void DividingSizes::VisitResult(const ir::Function& function) {
-  std::unordered_set<const ffi::Object*> known;
-  for (const ir::Var& param : function.params()) {
-    if (ir::PrimType::Is(param.ty())) known.insert(param.get());
-    ir::MapDims(param.ty(), [&](const ir::Expr& dim) {
-      ir::VisitVars(dim, [&](const ir::Var& size) { known.insert(size.get()); });
-      return dim;
-    });
-  }
+  const CastSizes known(function);
   ForShardedDims(function.body().body().ty(), &meshes_, [&](const ir::Expr& dim, int64_t shards) {
-    bool is_known = true;
-    ir::VisitVars(dim,
-                  [&](const ir::Var& size) { is_known = is_known && known.count(size.get()) > 0; });
-    if (!is_known) Add(dim, shards, "a result, whose size its data decides");
+    if (!known.IsKnown(dim)) Add(dim, shards, "a result, whose size its data decides");
   });
 }
 

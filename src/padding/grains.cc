@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "dialect/operators/collective.h"
-#include "dialect/operators/manual.h"
 #include "dialect/operators/segment_exchange.h"
 #include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
@@ -68,14 +67,6 @@ Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::Kerne
                const DividingSizes& dividing)
     : meshes_(*meshes), kernels_(*kernels), dividing_(dividing) {
   const ir::CallGraph calls(mod);
-  for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
-    ir::Function function = ir::Function::Cast(base);
-    if (!function.defined()) continue;
-    ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
-      const ir::Call call = ir::BoundCall(binding);
-      has_regions_ = has_regions_ || (call.defined() && dialect::IsEnterManual(call.op()));
-    });
-  }
   std::vector<std::pair<ir::GlobalVar, ir::Function>> functions;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
@@ -115,7 +106,7 @@ void Grains::Join(int a, int b) {
   if (a == b) return;
   const Size units = Size::CommonDivisor(nodes_[a].units, nodes_[b].units);
   const int64_t shards = std::lcm(nodes_[a].shards, nodes_[b].shards);
-  if (nodes_[a].shards != nodes_[b].shards && (!units.is_symbolic() || has_regions_)) return;
+  if (nodes_[a].shards != nodes_[b].shards && !units.is_symbolic()) return;
   for (int root : {a, b}) {
     const Node& node = nodes_[root];
     if (units == node.units && shards == node.shards) continue;
@@ -158,8 +149,8 @@ Grains::Tensors Grains::Add(const ir::Type& type, bool is_fixed) {
       for (size_t d = 0; d < added.sizes.size(); ++d) {
         const int64_t size = ir::StaticDim(added.sizes[d]);
         // A symbolic one that is whole may be padded as it is where it is cut.
-        const bool is_cut = ((size < 0 && !has_regions_) || !sharding.dims[d].empty()) &&
-                            size != 0 && !dividing_.Has(added.sizes[d]);
+        const bool is_cut =
+            (size < 0 || !sharding.dims[d].empty()) && size != 0 && !dividing_.Has(added.sizes[d]);
         const int64_t shards = mesh::NumShards(sharding.dims[d]);
         added.nodes.push_back(is_cut ? AddNode(Size(added.sizes[d]), shards, is_fixed) : -1);
       }
@@ -202,7 +193,16 @@ void Grains::Visit(const ir::SeqExpr& seq, const Tensors& target) {
       const ir::Var var = binding.var();
       if (auto cast = ir::MatchCast::Cast(binding); cast.defined()) {
         Tensors tensors = AddKept(var.ty());
-        JoinAll(TensorsOf(cast.value()), tensors);
+        const Tensors of_value = TensorsOf(cast.value());
+        for (size_t i = 0; i < std::min(tensors.size(), of_value.size()); ++i) {
+          const Extents &before = of_value[i].sizes, &after = tensors[i].sizes;
+          // What is cut for a size that is stated anew follows from that size alone.
+          for (size_t d = 0; d < std::min(before.size(), after.size()); ++d) {
+            const int node = tensors[i].nodes[d];
+            if (node >= 0 && !ir::SameDim(before[d], after[d])) nodes_[node].is_fixed = true;
+          }
+        }
+        JoinAll(of_value, tensors);
         values_[var.get()] = std::move(tensors);
         continue;
       }
@@ -239,6 +239,8 @@ void Grains::VisitFunctionCall(const ir::Var& var, const ir::Call& call) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       tensors[i].sizes = here[i].sizes;
       tensors[i].callee = sizes;
+      // Where the shape is not known here, nothing is known of its padding.
+      tensors[i].nodes.resize(here[i].sizes.size(), -1);
     }
     return tensors;
   };
@@ -264,7 +266,7 @@ void Grains::VisitRedistribute(const ir::Var& var, const ir::Call& call) {
     const mesh::Sharding after = meshes_.ShardingOf(target);
     Tensors from = TensorsOf(call.args()[0]);
     for (size_t d = 0; d < from[0].nodes.size(); ++d) {
-      if (before.dims[d] != after.dims[d] && (has_regions_ || ir::StaticDim(from[0].sizes[d]) >= 0))
+      if (before.dims[d] != after.dims[d] && ir::StaticDim(from[0].sizes[d]) >= 0)
         from[0].nodes[d] = -1;
     }
     JoinAll(from, to);

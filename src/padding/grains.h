@@ -109,8 +109,6 @@ class Grains {
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   const DividingSizes& dividing_;
-  /*! \brief Whether there are manual regions, on whose parts nothing is joined. */
-  bool has_regions_ = false;
   std::vector<Node> nodes_;
   std::unordered_map<const ffi::Object*, ir::Function> functions_;  // by global variable
   std::unordered_map<const ffi::Object*, Tensors> values_;          // by variable

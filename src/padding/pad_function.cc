@@ -10,10 +10,13 @@
 #include "dialect/operators/segment_exchange.h"
 #include "ir/build.h"
 #include "ir/report.h"
+#include "ir/size_arithmetic.h"
 #include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "padding/callee_sizes.h"
+#include "padding/cast_sizes.h"
 #include "padding/padded_call.h"
+#include "padding/size.h"
 #include "padding/tail_writer.h"
 #include "rules/call/infer_type.h"
 #include "rules/call/stated_sizes.h"
@@ -42,6 +45,7 @@ class Padder : public TailWriter {
 
   ir::Function Run(const ir::Function& function) {
     function_ = function;
+    cast_sizes_ = CastSizes(function);
     const ir::Function padded = RewriteFunction(function);
     const PaddedFunction& stated = functions_.at(function_name_.get());
     if (stated.sizes.empty()) return padded;
@@ -66,8 +70,18 @@ class Padder : public TailWriter {
     // What leaves the program is cropped, whatever its tail.
     const ir::Expr tailed =
         branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
-    return Recut(tailed, value,
-                 branch_of.defined() ? grains_.Of(branch_of) : grains_.OfResult(function_name_));
+    if (branch_of.defined()) return Recut(tailed, value, grains_.Of(branch_of));
+    return InSizesOfParams(Recut(tailed, value, grains_.OfResult(function_name_)));
+  }
+
+  /*! \brief A result, its type in sizes that the caller knows. */
+  ir::Expr InSizesOfParams(const ir::Expr& result) {
+    const ir::Type type =
+        ir::MapDims(result.ty(), [this](const ir::Expr& dim) { return cast_sizes_.InParams(dim); });
+    if (type.same_as(result.ty())) return result;
+    const ir::Var made = ir::MakeVar(FreshName("result"), type, false);
+    writer().Add(ir::MakeMatchCast(made, result, type));
+    return made;
   }
 
   ir::Node RewriteAttrs(const ir::Node& attrs) override {
@@ -119,7 +133,8 @@ class Padder : public TailWriter {
     for (int d : PaddedDims(type, padded)) {
       const int64_t size = ir::StaticDim(sizes[d]);
       symbolic_is_padded_ = symbolic_is_padded_ || size < 0;
-      extents[d] = size < 0 ? ffi::Any(ffi::String(ir::SizeText(sizes[d]))) : ffi::Any(size);
+      extents[d] = size < 0 ? ffi::Any(ffi::String(ir::SizeText(cast_sizes_.InParams(sizes[d]))))
+                            : ffi::Any(size);
     }
     return {extents.begin(), extents.end()};
   }
@@ -142,33 +157,45 @@ class Padder : public TailWriter {
 
   // ---- bindings
 
+  // A size that the cast states anew is that of the value before it is padded, so that is cast
+  // first; the padded value, which is cut to the padding of such a size, is cast to that then.
   void RewriteMatchCast(const ir::Var& var, const ir::MatchCast& cast) override {
     std::vector<ir::DTensorType> from, to;
     dialect::CollectDTensorTypes(cast.value().ty(), &from);
     dialect::CollectDTensorTypes(cast.ty(), &to);
     const ValueExtents extents = grains_.Of(var);
+    ValueExtents wanted = grains_.Of(cast.value());
     for (size_t i = 0; i < to.size(); ++i) {
-      for (int d : PaddedDims(to[i], extents[i])) {
-        bool is_same = i < from.size() && from[i].defined() &&
-                       rules::SameSize(from[i].tensor_ty(), d, to[i].tensor_ty(), d);
-        if (!is_same) RefuseUneven(var, "match_cast", to[i], d);
+      if (!to[i].defined()) continue;
+      if (i >= from.size() || !from[i].defined() || !ir::HasKnownShape(from[i].tensor_ty())) {
+        for (int d : PaddedDims(to[i], extents[i])) RefuseUneven(var, "match_cast", to[i], d);
+        continue;
       }
+      bool is_new = false;
+      const Extents before = ExtentsOf(from[i].tensor_ty()), after = ExtentsOf(to[i].tensor_ty());
+      for (size_t d = 0; d < std::min(before.size(), after.size()); ++d) {
+        const int64_t shards = mesh::NumShards(meshes_.ShardingOf(to[i]).dims[d]);
+        const bool is_same = ir::SameDim(before[d], after[d]);
+        const bool must_divide =
+            ir::SameDim(after[d], extents[i][d]) && !ir::AlwaysDivides(after[d], shards);
+        is_new = is_new || (!is_same && shards > 1);
+        wanted[i][d] = is_same       ? extents[i][d]
+                       : must_divide ? before[d]
+                                     : Size(before[d]).Even(shards);
+      }
+      if (is_new) CastToSizes(var, before, after);
     }
     const ir::Type type = WithExtents(cast.ty(), extents);
-    // A size that the cast states anew is checked, not cut to.
-    ValueExtents wanted = grains_.Of(cast.value());
-    for (size_t i = 0; i < std::min({wanted.size(), from.size(), to.size()}); ++i) {
-      if (!from[i].defined() || !to[i].defined()) continue;
-      const ir::NodeArray<ir::Expr>& before = ir::ShapeOf(from[i].tensor_ty());
-      const ir::NodeArray<ir::Expr>& after = ir::ShapeOf(to[i].tensor_ty());
-      for (size_t d = 0; d < std::min(before.size(), after.size()); ++d) {
-        if (ir::SameDim(before[d], after[d])) wanted[i][d] = extents[i][d];
-      }
-    }
     const ir::Expr value = Recut(Rewrite(cast.value()), cast.value(), wanted);
     const ir::Var made = ir::MakeVar(NameFor(var), type, ir::DataflowVar::Is(var));
     writer().Add(ir::MakeMatchCast(made, value, type));
     Replace(var, made);
+  }
+
+  void CastToSizes(const ir::Var& var, const Extents& before, const Extents& after) {
+    const ir::Type sizes = ir::MakeShapeType({after.begin(), after.end()});
+    const ir::Var checked = ir::MakeVar(FreshName(var.name()), sizes, ir::DataflowVar::Is(var));
+    writer().Add(ir::MakeMatchCast(checked, ir::MakeShape({before.begin(), before.end()}), sizes));
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -503,6 +530,7 @@ class Padder : public TailWriter {
   rules::ResizedKernels& padded_kernels_;
   const PaddedFunctions& functions_;
   ir::Function function_;
+  CastSizes cast_sizes_;
   bool symbolic_is_padded_ = false;  // of a parameter or a result
   /*! \brief Original calls that can be written for other sizes, by their variables. */
   std::unordered_map<const ffi::Object*, ir::Call> sized_calls_;

@@ -1,8 +1,11 @@
 """Collectives of a program, as they are printed."""
 
+import time
+
 from tvm import relax
 
 import distir_ext as dx
+from distir_ext._rewriting.circles import circles
 
 
 def layers(count):
@@ -33,3 +36,16 @@ def test_a_list_prints_as_a_table():
     built = dx.build(layers(1), target="llvm")
     assert "all_reduce" in str(dx.analysis.collectives(built))
     assert str(type(found)()) == "no collectives"
+
+
+def test_loops_are_found_in_time_linear_in_the_calls():
+    """A chain of functions that all call those behind them, the last two each other."""
+    names = [f"f{i}" for i in range(3000)]
+    callees = {name: names[i + 1 : i + 4] for i, name in enumerate(names)}
+    callees["f2999"] = ["f2998", "kernel"]
+    callees["f7"] = [*callees["f7"], "f7"]
+    begin = time.thread_time()
+    found = circles(callees)
+    assert time.thread_time() - begin < 1
+    pair = frozenset({"f2998", "f2999"})
+    assert found == {"f7": frozenset({"f7"}), "f2998": pair, "f2999": pair}

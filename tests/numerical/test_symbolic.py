@@ -249,7 +249,6 @@ PLANS = [
 # Sizes that have to divide, by the plan, and what cannot be padded along them.
 DIVIDING = {
     18: "relax.reshape",  # of shards of windows and of the batch, merged
-    26: "relax.image.resize2d",
 }
 SIZES = [(4, 4), (1, 3), (3, 7), (5, 1), (2, 2), (9, 4), (7, 5)]
 

@@ -277,7 +277,7 @@ def test_what_cannot_be_padded_is_whole():
             x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
             y0 = R.dist.annotate_sharding(y, "mesh[0]", "S[1]")
             merged = R.reshape(y0, (28,))
-            ordered = R.sort(x0, axis=1)
+            ordered = R.sort(x0, axis=0)
             found = R.take(x0, rows, axis=0, mode="clip")
             return (merged, ordered, found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import relax
 
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._rewriting.circles import circles
 from distir_ext._signature.signature_attr import has_signature, read_signature
 from distir_ext._text.display import Printed
 from distir_ext._text.size_text import size_text
@@ -263,7 +264,6 @@ class _FunctionCollectives:
         self._found: dict[str, dict[CollectiveKey, _Tally]] = {}
         self._bindings: dict[str, list[Any]] = {}
         self._devices = self._devices_by_function(mod)
-        self._loops: dict[str, bool] = {}
 
     def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
         """Who runs each function."""
@@ -283,6 +283,17 @@ class _FunctionCollectives:
                 pending += [(callee, devices) for callee in _callees(self._bindings_of(name))]
         return {name: sorted(devices) for name, devices in found.items()}
 
+    @cached_property
+    def _loops(self) -> Collection[str]:
+        """The functions that call themselves, maybe by others."""
+        return circles(
+            {
+                name: set(_callees(self._bindings_of(name)))
+                for name, function in self._functions.items()
+                if isinstance(function, relax.Function)
+            }
+        )
+
     def of(self, name: str) -> Mapping[CollectiveKey, _Tally]:
         if name not in self._found:
             self._found[name] = {}  # of a loop one iteration counts
@@ -297,7 +308,7 @@ class _FunctionCollectives:
 
     def _find(self, name: str) -> dict[CollectiveKey, _Tally]:
         found: dict[CollectiveKey, _Tally] = {}
-        is_loop = self._is_loop(name)
+        is_loop = name in self._loops
         for each in self.calls(name):
             if isinstance(each, str):
                 for key, tally in self.of(each).items():
@@ -307,21 +318,6 @@ class _FunctionCollectives:
                 key = replace(each.key, per_iteration=is_loop)
                 found.setdefault(key, _Tally()).add(1, each.tensors, each.operators)
         return found
-
-    def _is_loop(self, name: str) -> bool:
-        """Whether a function calls itself, maybe by others."""
-        if name not in self._loops:
-            reached: set[str] = set()
-            pending = [name]
-            while pending:
-                function = pending.pop()
-                if not isinstance(self._functions.get(function), relax.Function):
-                    continue
-                callees = set(_callees(self._bindings_of(function))) - reached
-                reached |= callees
-                pending += callees
-            self._loops[name] = name in reached
-        return self._loops[name]
 
     def calls(self, name: str) -> Iterator[CollectiveCall | str]:
         """In program order, collectives and the names of functions that are called."""

@@ -24,7 +24,10 @@ ir::Call ResizedCall(const ir::Call& whole, const ir::Type& type, ffi::Array<ir:
   const Operator* record = FindOperator(whole.op());
   if (record != nullptr && record->shape_argument >= 0)
     args.Set(record->shape_argument, ir::TensorType::Cast(StripDistribution(type)).shape());
-  return WithStatedSizes(ir::MakeCall(type, whole.op(), args, whole.attrs(), {}, whole.span()),
+  // A call that states the type of its result states the new one.
+  const ffi::Array<ir::Type> stated =
+      whole.ty_args().empty() ? ffi::Array<ir::Type>() : ffi::Array<ir::Type>{type};
+  return WithStatedSizes(ir::MakeCall(type, whole.op(), args, whole.attrs(), stated, whole.span()),
                          whole);
 }
 

@@ -133,8 +133,8 @@ class KernelReader {
     for (const ir::Expr& size : type.shape()) {
       if (ir::StaticDim(size) == 0) Fail("buffer `" + buffer.name() + "` is empty");
       dims.push_back(kernel_.digits.AddRange(ir::StaticDim(size)));
-      sizes_.resize(dims.back() + 1);
-      sizes_[dims.back()] = size;
+      kernel_.sizes.resize(dims.back() + 1);
+      kernel_.sizes[dims.back()] = size;
     }
   }
 
@@ -144,15 +144,15 @@ class KernelReader {
     kernel_.iterators[var.get()] = range;
     kernel_.extents[var.get()] = extent;
     kernel_.iterator_order.push_back(var);
-    sizes_.resize(range + 1);
-    sizes_[range] = extent;
+    kernel_.sizes.resize(range + 1);
+    kernel_.sizes[range] = extent;
     return range;
   }
 
   std::optional<Iterator> FindIterator(const ir::Var& var) const {
     auto it = kernel_.iterators.find(var.get());
     if (it == kernel_.iterators.end()) return std::nullopt;
-    return Iterator{it->second, sizes_[it->second]};
+    return Iterator{it->second, kernel_.sizes[it->second]};
   }
 
   // ---- statements
@@ -270,7 +270,8 @@ class KernelReader {
         Connect(dim, region.source(), static_cast<int>(d), part.min(), ReadIndexOf(part.min()));
         continue;
       }
-      bool is_whole = ir::StaticDim(part.min()) == 0 && ir::SameDim(part.extent(), sizes_[dim]);
+      bool is_whole =
+          ir::StaticDim(part.min()) == 0 && ir::SameDim(part.extent(), kernel_.sizes[dim]);
       if (is_whole) continue;
       const std::string why =
           "a block reads or writes `" + region.source().name() + "` in parts of several elements";
@@ -357,9 +358,9 @@ class KernelReader {
       if (kernel_.buffers.count(var.get()) > 0) return Fail("it passes a buffer on");
       auto it = kernel_.iterators.find(var.get());
       if (it != kernel_.iterators.end()) kernel_.digits.Pin(it->second);
-      return;
+      return MarkNumbers(var);
     }
-    if (PinDigitsOf(value)) return;
+    if (PinDigitsOf(value)) return MarkNumbers(value);
     if (MayDivideByZero(value)) MarkPositions(value);
     if (!ir::VisitOperands(value, [this](const ir::Expr& operand) { VisitValue(operand); })) {
       Fail(std::string("it has an expression of kind ") + std::string(value->GetTypeKey()) +
@@ -403,6 +404,12 @@ class KernelReader {
     for (const ffi::Object* buffer : LoadedBuffers(expr)) kernel_.positions.insert(buffer);
   }
 
+  void MarkNumbers(const ir::Expr& expr) {
+    if (ir::Var::Is(expr) && kernel_.iterators.count(expr.get()) == 0)
+      kernel_.numbers.insert(expr.get());
+    ir::VisitOperands(expr, [this](const ir::Expr& operand) { MarkNumbers(operand); });
+  }
+
   std::optional<DigitSum> ReadIndexOf(const ir::Expr& index) const {
     return ReadIndex(index, [this](const ir::Var& var) { return FindIterator(var); });
   }
@@ -434,6 +441,7 @@ class KernelReader {
   void Connect(int range, const ir::Var& owner, int dim, const ir::Expr& stated,
                const std::optional<DigitSum>& digits) {
     const ir::Expr index = Plain(stated, digits);
+    MarkNumbers(index);
     // What a quotient runs over may have any extent; a remainder is below its divisor.
     if (const int64_t divisor = LargestDivisor(index, Of::kRemainders); divisor > 0)
       MarkDivided(range, divisor);
@@ -478,7 +486,7 @@ class KernelReader {
       if (digit->scale != place) return false;
       if (digit->extent < 0) {
         return std::next(digit) == digits.rend() &&
-               ir::SameDim(ir::Multiply(sizes_[digit->range], place), sizes_[range]);
+               ir::SameDim(ir::Multiply(kernel_.sizes[digit->range], place), kernel_.sizes[range]);
       }
       place *= digit->extent;
     }
@@ -486,7 +494,6 @@ class KernelReader {
   }
 
   Kernel& kernel_;
-  std::vector<ir::Expr> sizes_;                                // of the ranges
   std::unordered_map<const ffi::Object*, ir::Expr> bindings_;  // of block iterators
   std::vector<int> loops_, iterators_, reductions_;
   std::map<std::string, int> grid_;  // the first loop bound to each

@@ -46,6 +46,7 @@ struct Kernel {
   std::unordered_map<const ffi::Object*, int> iterators;             // range of a loop or iterator
   std::unordered_map<const ffi::Object*, std::vector<int>> buffers;  // ranges of the dimensions
   std::unordered_map<const ffi::Object*, ir::Expr> extents;          // of a loop or iterator
+  std::vector<ir::Expr> sizes;                                       // of the ranges
   std::vector<ir::Var> iterator_order;                               // as they stand in the kernel
   std::vector<ir::Var> intermediates;                                // buffers made inside
   std::vector<Statement> statements;                                 // in program order
@@ -55,6 +56,9 @@ struct Kernel {
   /*! \brief Buffers whose elements may not be of any value: some are positions, or divide
    * integers. */
   std::set<const ffi::Object*> positions;
+  /*! \brief Variables, but for iterators, that are more than the size of something: they are in
+   * an index, a value or a condition. */
+  std::set<const ffi::Object*> numbers;
   /*! \brief Of indices with quotients or remainders that say nothing: the same without them. */
   std::unordered_map<const ffi::Object*, ir::Expr> plainer;
   /*! \brief Why nothing can be said about the kernel; empty when it was understood. */

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "ir/symbolic.h"
 #include "rules/tir/kernel.h"
 #include "rules/tir/partial_buffers.h"
 
@@ -191,7 +192,8 @@ class RuleDeriver {
   void MarkUneven(KernelRule* rule) const {
     for (int index = 0; index < digits_.num_classes(); ++index) {
       Factor& factor = rule->factors[index];
-      factor.may_be_uneven = !factor.Is<ReplicatedFactor>() && factor.size > 1 &&
+      factor.may_be_uneven = !factor.Is<ReplicatedFactor>() &&
+                             (factor.size < 0 ? IsOnlyExtent(index) : factor.size > 1) &&
                              IsStatedByExtents(index) && !IsOfPositions(index) &&
                              (factor.Is<ParallelFactor>() || IsNeutral(index, factor.reduction()));
     }
@@ -211,6 +213,38 @@ class RuleDeriver {
       if (divided != kernel_.divided.end() && divided->second > MinorSize(classes)) return false;
     }
     return true;
+  }
+
+  // Whether the variables in the size of a class, which is symbolic, say nothing else than how
+  // large it is: with a longer buffer the kernel is that of another size then. They must not be the
+  // size of another class, which keeps its own, nor arguments.
+  bool IsOnlyExtent(int index) const {
+    std::set<const ffi::Object*> variables;
+    std::vector<std::set<const ffi::Object*>> of_ranges(kernel_.sizes.size());
+    for (size_t range = 0; range < of_ranges.size(); ++range) {
+      ir::VisitVars(kernel_.sizes[range],
+                    [&](const ir::Var& var) { of_ranges[range].insert(var.get()); });
+      if (IsOf(index, static_cast<int>(range)))
+        variables.insert(of_ranges[range].begin(), of_ranges[range].end());
+    }
+    for (const ir::Var& param : function_.params()) {
+      if (variables.count(param.get()) > 0) return false;
+    }
+    auto is_free = [&](const ffi::Object* variable) {
+      if (kernel_.numbers.count(variable) > 0) return false;
+      for (size_t range = 0; range < of_ranges.size(); ++range) {
+        if (of_ranges[range].count(variable) > 0 && !IsOf(index, static_cast<int>(range)))
+          return false;
+      }
+      return true;
+    };
+    return std::all_of(variables.begin(), variables.end(), is_free);
+  }
+
+  /*! \brief Whether a range has digits of a class. */
+  bool IsOf(int index, int range) const {
+    const std::vector<int>& classes = digits_.ClassesOf(range);
+    return std::find(classes.begin(), classes.end(), index) != classes.end();
   }
 
   // Whether a tail along a class would hold positions or divisors.

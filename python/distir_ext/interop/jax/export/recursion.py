@@ -15,6 +15,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from distir_ext._rewriting.circles import circles
+
 
 @dataclass(frozen=True)
 class Leave:
@@ -62,35 +64,24 @@ class Recursions:
     """Which functions of a module call each other in circles."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
-        self._callees = {
-            symbol.name_hint: {
-                call.op.name_hint
-                for call in calls_of(function)
-                if isinstance(call.op, tvm.ir.GlobalVar)
+        self._circles = circles(
+            {
+                symbol.name_hint: {
+                    call.op.name_hint
+                    for call in calls_of(function)
+                    if isinstance(call.op, tvm.ir.GlobalVar)
+                }
+                for symbol, function in mod.functions_items()
+                if isinstance(function, relax.Function)
             }
-            for symbol, function in mod.functions_items()
-            if isinstance(function, relax.Function)
-        }
-        self._found: dict[str, frozenset[str]] = {}
+        )
 
     def of(self, name: str) -> frozenset[str]:
         """The functions that a function calls, maybe by others, and that call it in this way.
 
         Empty if it does not call itself.
         """
-        if name not in self._found:
-            circle = {each for each in self._reached(name) if name in self._reached(each)}
-            self._found |= dict.fromkeys(circle or {name}, frozenset(circle))
-        return self._found[name]
-
-    def _reached(self, name: str) -> set[str]:
-        found: set[str] = set()
-        open_ = [name]
-        while open_:
-            callees = self._callees.get(open_.pop(), set())
-            open_ += callees - found
-            found |= callees
-        return found
+        return self._circles.get(name, frozenset())
 
 
 # ---- what a function does, as ways
