@@ -17,6 +17,7 @@ from typing import TypeAlias
 from tvm import relax
 
 from distir_ext.interop.jax.operations.control_flow import Given
+from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.sizes import Algebra, Size, Sizes
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -30,7 +31,6 @@ from distir_ext.interop.jax.stablehlo import (
     symbol,
     text,
 )
-from distir_ext.interop.jax.writer import Program
 
 _SPEC = re.compile(r"\.shape = \(([^()]*)\)")
 _MULTIPLE = re.compile(r"([1-9]\d*)\*([^\W\d]\w*)")

@@ -31,6 +31,7 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     reduction,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive
+from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.shardings import Shardings
 from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
@@ -38,7 +39,6 @@ from distir_ext.interop.jax.stablehlo import (
     functions_of,
     parse,
 )
-from distir_ext.interop.jax.writer import Program
 from distir_ext.mesh import as_mesh
 
 _LISTED = 20

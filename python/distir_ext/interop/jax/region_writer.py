@@ -23,7 +23,8 @@ from distir_ext.interop.jax.stablehlo import UnsupportedError
 from distir_ext.regions import crossing_call
 
 if TYPE_CHECKING:
-    from distir_ext.interop.jax.writer import Known, Program
+    from distir_ext.interop.jax.known import Known
+    from distir_ext.interop.jax.program import Program
 
 
 class _Around(NamedTuple):

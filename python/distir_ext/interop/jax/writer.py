@@ -1,220 +1,46 @@
-"""One Relax function while it is written, and the program that it belongs to.
-
-A value of StableHLO is a Relax expression here, or a ``Stretched`` one: StableHLO writes every
-broadcast in full, Relax's operators broadcast by themselves.
-
-    %3 = stablehlo.broadcast_in_dim %scale, dims = [] : (tensor<f32>) -> tensor<8x32xf32>
-    %4 = stablehlo.multiply %3, %2 : tensor<8x32xf32>
-
-is ``R.multiply(scale, lv2)``: %3 is only written out where an operator needs all of it.
-"""
+"""One Relax function while it is written: its values, operators and operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 
 from distir_ext._errors.spelling import nearest
 from distir_ext._manual.regions import Region
 from distir_ext._meshes.mesh import Mesh
-from distir_ext.annotations import MeshTable
 from distir_ext.interop.jax.folding import fold
 from distir_ext.interop.jax.hlo_shardings import constrained_to, group_of
+from distir_ext.interop.jax.known import (
+    Known,
+    Stretched,
+    check_type,
+    constant_of,
+    is_short,
+    scalar_of,
+    sizes_of,
+)
+from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.region_writer import RegionWriter
-from distir_ext.interop.jax.shardings import Shardings, results_shardings
-from distir_ext.interop.jax.sizes import Algebra, Size, Sizes, fold_sizes, shape_of_type
+from distir_ext.interop.jax.shardings import results_shardings
+from distir_ext.interop.jax.sizes import Size, Sizes, fold_sizes
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
     captured,
-    numpy_dtype,
     open_tensor_of,
     operations_of,
     tensor_of,
-    where,
 )
 from distir_ext.interop.jax.table import HANDLERS
 from distir_ext.interop.shardy.program import without_names
 
-_LONGEST = 16  # of a vector that may be a shape
 _RETURNS = ("func.return", "stablehlo.return", "sdy.return")
-
-
-@dataclass(frozen=True)
-class Stretched:
-    """A value that is another one, broadcast.
-
-    Attributes:
-        base: Without dimensions, or with as many as the shape has, some of them of size 1.
-        shape: Of the value.
-    """
-
-    base: relax.Expr
-    shape: tuple[Size, ...]
-
-
-Known: TypeAlias = relax.Expr | Stretched | Sizes
-
-
-class FunctionsSoFar(NamedTuple):
-    """The functions of a program at some time, and its groups."""
-
-    names: set[str]
-    queued: int
-    called: dict[Hashable, tvm.ir.GlobalVar]
-    groups: dict[int, tuple[Writer, relax.Expr]]
-    sharding_groups: dict[int, tuple[Writer, Value]]
-
-
-@dataclass
-class Program:
-    """What all functions of a module share.
-
-    Attributes:
-        functions: The functions of the StableHLO module by name.
-        shardings: Its meshes.
-        unroll_limit: Most iterations of a loop that are written one behind the other.
-        algebra: What is known of sizes.
-        groups: The first value of each group that GSPMD shards alike, and its function.
-        sharding_groups: Of each of Shardy's groups the value that was named last, and its function.
-    """
-
-    functions: dict[str, Operation]
-    shardings: Shardings
-    unroll_limit: int
-    algebra: Algebra = field(default_factory=Algebra)
-    module: tvm.IRModule = field(default_factory=tvm.IRModule)
-    builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
-    problems: dict[tuple[str, str], None] = field(default_factory=dict)
-    groups: dict[int, tuple[Writer, relax.Expr]] = field(default_factory=dict)
-    stand_ins: set[relax.Var] = field(default_factory=set)
-    sharding_groups: dict[int, tuple[Writer, Value]] = field(default_factory=dict)
-    _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
-        default_factory=list
-    )
-    _called: dict[Hashable, tvm.ir.GlobalVar] = field(default_factory=dict)
-    _names: set[str] = field(default_factory=lambda: {"main"})
-    meshes: MeshTable = field(default_factory=lambda: MeshTable(tvm.IRModule()))
-
-    def later(
-        self,
-        name: str,
-        parameters: Sequence[relax.Type],
-        result: relax.Type,
-        write: Callable[[tvm.ir.GlobalVar], relax.Function],
-    ) -> tvm.ir.GlobalVar:
-        """Has a private function written behind what is being written.
-
-        Args:
-            name: What it is called, up to a number.
-            parameters: The types of its parameters.
-            result: The type of its result.
-            write: Makes it, given its own name.
-        """
-        symbol = self._symbol(name, relax.FuncType(list(parameters), result))
-        self._queue.append((symbol, lambda: write(symbol)))
-        return symbol
-
-    def _symbol(self, name: str, kind: relax.FuncType) -> tvm.ir.GlobalVar:
-        unique, number = name, 0
-        while unique in self._names:
-            unique, number = f"{name}_{number}", number + 1
-        self._names.add(unique)
-        symbol = tvm.ir.GlobalVar(unique)
-        relax.expr._update_type(symbol, kind)
-        return symbol
-
-    def add(self, name: str, function: relax.Function) -> tvm.ir.GlobalVar:
-        """A private function that is written already.
-
-        Args:
-            name: What it is called, up to a number.
-            function: The function.
-        """
-        kind = relax.FuncType([each.ty for each in function.params], function.ret_ty)
-        symbol = self._symbol(name, kind)
-        self.module[symbol] = function
-        return symbol
-
-    def special(
-        self, name: str, key: Hashable, write: Callable[[Operation], relax.Function]
-    ) -> tvm.ir.GlobalVar:
-        """The private function of a function of the module for sizes, which ``key`` tells apart.
-
-        It is written at once: only then is the type of its result known.
-        """
-        if key not in self._called:
-            self._called[key] = self.add(name, write(self.functions[name]))
-        return self._called[key]
-
-    def symbol_of(
-        self, name: str, region: Region | None, write: Callable[[Operation], relax.Function]
-    ) -> tvm.ir.GlobalVar:
-        """The private function of a function of the module, which is written once per region."""
-        key = name, region
-        if key not in self._called:
-            op = self.functions[name]
-            kind = op.attributes["function_type"].value
-            types = [relax_type(each) for each in kind.inputs]
-            self._called[key] = self.later(
-                name, types, result_type(list(kind.results)), lambda _: write(op)
-            )
-        return self._called[key]
-
-    def kernel(self, name: str, function: tirx.PrimFunc) -> tvm.ir.GlobalVar:
-        """A kernel, which equal ones share.
-
-        Args:
-            name: What it is called, up to a number.
-            function: The kernel.
-        """
-        key: Any = tvm_ffi.StructuralKey(function)  # type: ignore[call-arg]
-        if key not in self._called:
-            kind = relax.FuncType.opaque_func(ret=relax.ObjectType())
-            symbol = self._symbol(name, kind)
-            self.module[symbol] = function.with_attr("global_symbol", symbol.name_hint)
-            self._called[key] = symbol
-        return self._called[key]
-
-    def functions_so_far(self) -> FunctionsSoFar:
-        """Functions that are written or queued, and groups, for :meth:`forget_others`."""
-        return FunctionsSoFar(
-            set(self._names),
-            len(self._queue),
-            dict(self._called),
-            dict(self.groups),
-            dict(self.sharding_groups),
-        )
-
-    def forget_others(self, kept: FunctionsSoFar) -> None:
-        """Forgets functions that only what is given up calls, and groups that it is in."""
-        for symbol in self.module.get_global_vars():
-            if symbol.name_hint not in kept.names:
-                del self.module[symbol]
-        del self._queue[kept.queued :]
-        self._names, self._called = kept.names, kept.called
-        self.groups, self.sharding_groups = kept.groups, kept.sharding_groups
-
-    def write_all(self) -> None:
-        """Writes what is queued, and what that queues."""
-        while self._queue:
-            symbol, write = self._queue.pop()
-            try:
-                self.module[symbol] = write()
-            except UnsupportedError as error:
-                self.problems[f"{symbol.name_hint} {error}", ""] = None
-
-    def problem(self, op: Operation, reason: str) -> None:
-        """Notes what has no translation."""
-        self.problems[(reason, where(op))] = None
 
 
 def _near(name: str) -> str:
@@ -222,18 +48,6 @@ def _near(name: str) -> str:
     plain = {each.rpartition(".")[2]: each for each in HANDLERS if not each.startswith("@")}
     found = [plain[each] for each in nearest(name.rpartition(".")[2], plain, 2)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
-
-
-def relax_type(mlir_type: Any) -> relax.TensorType:
-    """The tensor type of a type of StableHLO."""
-    shape, dtype = tensor_of(mlir_type)
-    return relax.TensorType(shape, dtype)
-
-
-def result_type(mlir_types: Sequence[Any]) -> relax.Type:
-    """What a function with such results returns: a tensor, or a tuple of them."""
-    types = [relax_type(each) for each in mlir_types]
-    return types[0] if len(types) == 1 else relax.TupleType(types)
 
 
 class Writer(RegionWriter):
@@ -473,7 +287,7 @@ class Writer(RegionWriter):
     def _sizes_of_sizes(self, op: Operation) -> Known | None:
         """What an operation computes of sizes, or of as few numbers; None if it is another."""
         known = [self.values[each] for each in op.operands]
-        if not known or not all(isinstance(each, Sizes) or _is_short(each) for each in known):
+        if not known or not all(isinstance(each, Sizes) or is_short(each) for each in known):
             return None
         values = fold_sizes(self.program.algebra, op, [self.integers(each) for each in op.operands])
         if values is None:
@@ -494,7 +308,9 @@ class Writer(RegionWriter):
             return known  # a number has no dimensions, and stays known
         made = known if stated is None else self._marked(known, stated, entity)
         number = group_of(sharding)
-        return made if number is None else self._tied(made, number)
+        if number is None:
+            return made
+        return self.program.groups.tied(self, ("shard_as", number), self.part(made))
 
     def _marked(
         self, known: Known, stated: tuple[Mesh, Mesh, tuple[Any, ...] | None], entity: str
@@ -511,20 +327,6 @@ class Writer(RegionWriter):
         except ValueError as error:
             raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
         return self.emit(mark.on(expr), "sharded")
-
-    def _tied(self, known: Known, number: int) -> relax.Expr:
-        """A value that is sharded as the first one of its group."""
-        expr = self.part(known)
-        writer, first = self.program.groups.setdefault(number, (self, expr))
-        if first is expr:
-            return expr
-        if writer is not self:
-            raise UnsupportedError(
-                f"is in sharding group {number} with a value of another function"
-            )
-        group = tvm.ir.Op.get("relax.dist.sharding_group")
-        pair = self.emit(relax.Call(group, [relax.Tuple([first, expr])], None))
-        return self.emit(relax.TupleGetItem(pair, 1), "tied")
 
     # ---- the function
 
@@ -544,69 +346,3 @@ def fields_of(writer: Writer, made: relax.Expr) -> list[relax.Expr]:
     if not isinstance(made.ty, relax.TupleType):
         return [made]
     return [writer.emit(relax.TupleGetItem(made, i)) for i in range(len(made.ty.fields))]
-
-
-def _is_short(known: Known) -> bool:
-    """Whether this is a constant that may be a shape."""
-    base = known.base if isinstance(known, Stretched) else known
-    shape = known.shape if isinstance(known, Stretched) else sizes_of(base)
-    is_constant = isinstance(base, tvm.ir.GenericConst)
-    return (
-        is_constant
-        and len(shape) <= 1
-        and all(isinstance(size, int) and size <= _LONGEST for size in shape)
-    )
-
-
-def sizes_of(expr: relax.Expr) -> tuple[Size, ...]:
-    """The shape of an expression."""
-    return shape_of_type(expr.ty)
-
-
-def dims_of(expr: relax.Expr) -> tuple[int, ...]:
-    """The shape of an expression, of which all is known.
-
-    Raises:
-        UnsupportedError: A size is a variable.
-    """
-    shape = sizes_of(expr)
-    if not all(isinstance(each, int) for each in shape):
-        listed = ", ".join(map(str, shape))
-        raise UnsupportedError(f"of the shape ({listed}), which is not static")
-    return shape
-
-
-def scalar_of(expr: relax.Expr) -> np.ndarray | None:
-    """The number that a constant without dimensions is."""
-    if isinstance(expr, tvm.ir.GenericConst) and not sizes_of(expr):
-        return np.asarray(expr.value.numpy())
-    return None
-
-
-def constant_of(value: Any, dtype: str, shape: tuple[int, ...]) -> Known:
-    """A constant of this shape from its elements, or from one that all of them are."""
-    array = np.asarray(value).astype(numpy_dtype(dtype))
-    constant = relax.const(array, dtype)
-    return constant if array.shape == shape else Stretched(constant, shape)
-
-
-def check_type(value: Value, known: Known) -> None:
-    """What was written has the type that StableHLO says; a size that is open there may be any.
-
-    Raises:
-        UnsupportedError: Relax's operator gives another.
-    """
-    if isinstance(known, Sizes):
-        return
-    shape, dtype = open_tensor_of(value.type)
-    base = known.base if isinstance(known, Stretched) else known
-    found = known.shape if isinstance(known, Stretched) else sizes_of(base)
-    fits = len(found) == len(shape) and all(
-        stated is None or (isinstance(size, int) and size == stated)
-        for size, stated in zip(found, shape, strict=True)
-    )
-    if not fits or str(base.ty.dtype) != dtype:
-        stated = tuple("?" if each is None else each for each in shape)
-        raise UnsupportedError(
-            f"gives {dtype} {stated}, but Relax's operators for it {base.ty.dtype} {found}"
-        )

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.hlo_shardings import source_of
+from distir_ext.interop.jax.known import Known, dims_of, sizes_of
 from distir_ext.interop.jax.operations.shapes import (
     along,
     bounded,
@@ -29,6 +30,7 @@ from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    dtype_of,
     integers,
     only_block,
     operations_of,
@@ -36,7 +38,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer, dims_of, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,7 @@ _REDUCTIONS = {
     "stablehlo.maximum": "max",
     "stablehlo.minimum": "min",
 }
+_OF_BOOLEANS = {**_REDUCTIONS, "stablehlo.and": "min", "stablehlo.or": "max"}
 
 
 @translates("stablehlo.scatter")
@@ -369,7 +372,8 @@ def _reductions(op: Operation) -> list[str]:
                 "has a region that is not one operation of an element and its update, but "
                 + ", ".join(each.name for each in inner)
             )
-        if name not in _REDUCTIONS:
-            raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(_REDUCTIONS))}")
-        found.append(_REDUCTIONS[name])
+        table = _OF_BOOLEANS if dtype_of(op.operands[index]) == "bool" else _REDUCTIONS
+        if name not in table:
+            raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(table))}")
+        found.append(table[name])
     return found

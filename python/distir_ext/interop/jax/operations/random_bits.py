@@ -14,6 +14,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.operations.shapes import joined, numbers, reshaped, sliced
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -24,7 +25,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Known, Writer
+from distir_ext.interop.jax.writer import Writer
 
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY = 0x1BD11BDA

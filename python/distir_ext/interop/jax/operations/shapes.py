@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known, Stretched, constant_of, dims_of, sizes_of
 from distir_ext.interop.jax.sizes import Size, size_text
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -19,14 +20,7 @@ from distir_ext.interop.jax.stablehlo import (
     tensor_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import (
-    Known,
-    Stretched,
-    Writer,
-    constant_of,
-    dims_of,
-    sizes_of,
-)
+from distir_ext.interop.jax.writer import Writer
 
 
 @translates("stablehlo.constant", "sdy.constant")
