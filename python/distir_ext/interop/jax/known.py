@@ -96,7 +96,7 @@ def scalar_of(expr: relax.Expr) -> np.ndarray | None:
     return None
 
 
-def constant_of(value: Any, dtype: str, shape: tuple[int, ...]) -> Known:
+def constant_of(value: Any, dtype: str, shape: tuple[Size, ...]) -> Known:
     """A constant of this shape from its elements, or from one that all of them are."""
     array = np.asarray(value).astype(numpy_dtype(dtype))
     constant = relax.const(array, dtype)

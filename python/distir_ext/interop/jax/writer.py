@@ -264,7 +264,9 @@ class Writer(RegionWriter):
             raise UnsupportedError(f"has no translation{_near(op.name)}")
         folded = fold(op, [self.constant(each) for each in op.operands])
         if folded is not None:
-            shape, dtype = tensor_of(op.results[0].type)
+            shape, dtype = open_tensor_of(op.results[0].type)
+            if None in shape:  # of an elementwise operation
+                shape = max((self.shape(self.values[each]) for each in op.operands), key=len)
             return [constant_of(folded, dtype, shape)]
         sizes = self._sizes_of_sizes(op)
         if sizes is not None:
