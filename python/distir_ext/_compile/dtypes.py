@@ -45,6 +45,7 @@ _COMPUTED_IN: dict[str, dict[str, str]] = {
         f"relax.{name}": {"bool": "int8"}
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
     },
+    **{f"relax.scatter_{name}": {"bool": "int8"} for name in ("elements", "nd")},
     "relax.max": {"bool": "int8"},
     "relax.min": {"bool": "int8"},
 }

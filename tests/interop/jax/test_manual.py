@@ -37,7 +37,8 @@ def region(lines, ins, outs, axes, part, shape="12x8", result=None, result_part=
 
 def collective(name, groups, attrs, part, result, of="%p", reducer="stablehlo.add", ids=True):
     has_ids = ", use_global_device_ids" if ids else ""
-    has_ids = "" if name in ("all_to_all", "collective_permute") else has_ids
+    if name in ("all_to_all", "collective_permute", "collective_broadcast"):
+        has_ids = ""
     key = "source_target_pairs" if name == "collective_permute" else "replica_groups"
     matrix = f"dense<{groups}> : tensor<{len(groups)}x{len(groups[0])}xi64>"
     attrs = ", ".join(filter(None, [attrs, f"{key} = {matrix}", BY_DEVICES]))
@@ -106,6 +107,7 @@ PARTS = np.split(X, 3)
             "",
             [PARTS[2]] * 2 + [PARTS[0]] * 2 + [0 * X[:4]] * 2,
         ),
+        ("collective_broadcast", "", "4x8", [[2, 0, 4], [3, 1, 5]], "", [PARTS[1]] * 6),
     ],
 )
 def test_collectives_on_an_odd_mesh(name, attrs, result, groups, reducer, expected):

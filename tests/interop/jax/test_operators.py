@@ -270,3 +270,39 @@ SMALL_SAMPLE = ("values", "arithmetic")
 def test_results_are_those_of_jax(group):
     function, arguments = GROUPS[group]
     check(function, *arguments)
+
+
+def test_products_in_every_form():
+    def product(x, y, contracting, batch=((), ()), dtype=None):
+        dims = contracting, batch
+        return lax.dot_general(x, y, dims, preferred_element_type=dtype)
+
+    def products(x, y, z, i, b):
+        half, none = x.astype(jnp.bfloat16), ((), ())
+        return (
+            product(x, z, none),
+            product(x[0, 0], z[0], none),
+            product(x, y, ((1, 2), (0, 1))),
+            product(x, y, ((1,), (0,)), ((0,), (2,))),
+            product(x, y, none, ((0, 1), (2, 0))),
+            product(x, x, ((0, 1, 2), (0, 1, 2))),
+            product(x[:, :, :1], y[:1], ((2,), (0,))),
+            product(x[:, :0], y[:0], ((1,), (0,)), ((0,), (2,))),
+            product(half, half, ((2,), (2,)), dtype=jnp.float32),
+            product(half, y, ((1,), (0,)), dtype=jnp.float32),
+            product(i, i, ((1,), (1,)), dtype=jnp.int32),
+            product(i, i, ((1,), (1,)), dtype=jnp.float32),
+            product(b, b, ((0,), (0,))),
+            product(b, b, none, ((0, 1), (0, 1))),
+        )
+
+    arguments = rows(6, 4, 3), rows(4, 3, 6), rows(3, 5), I8, X > 0
+    plan = {"x": ("x", None, None), "y": (None, None, "x"), "i": (None, "x"), "b": ("x", None)}
+    for devices in (2, 3):
+        check(products, *arguments, plan=plan, devices=devices)
+
+
+def test_scatters_of_booleans():
+    places, updates = np.array([1, 3, 1, 9, 5]), np.array([True, False, False, True, True])
+    check(lambda b, u: (b.at[places].min(u), b.at[places].max(u)), X[:, 0] > 0, updates)
+    check(lambda b: (b.at[:, [1, 3]].min(False), b.at[:, [0]].max(True)), X > 0)

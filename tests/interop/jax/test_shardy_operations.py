@@ -90,6 +90,82 @@ def test_named_computations_edges_and_tokens():
     assert dims[0] == (None, "b")
 
 
+def test_shardings_of_results_of_shardy():
+    """As of all operations: of constants, barriers and edges, too."""
+    text = main(
+        f"%x: {F} {ROWS}",
+        [F, F, F],
+        f'%0 = sdy.constant {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}, {{"b"}}]>]>}} '
+        f"dense<2.0> : {F}",
+        "%1 = sdy.propagation_barrier %x allowed_direction=NONE "
+        f'{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"b"}}, {{}}]>]>}} : {F}',
+        f"%2 = func.call @sine(%x) : ({F}) -> {F}",
+        "%3 = sdy.func_data_flow_edge %2 "
+        f'{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}, {{"a"}}]>]>}} : {F}',
+        "%0, %1, %3",
+    )
+    text += f"""
+func.func private @sine(%x: {F}) -> {F} {{
+  %0 = stablehlo.sine %x : {F}
+  return %0 : {F}
+}}"""
+    found, dims = run(text, X)
+    np.testing.assert_allclose(found, [0 * X + 2, X, np.sin(X)], rtol=1e-5, atol=1e-6)
+    assert dims == [(None, "b"), ("b", None), (None, "a")]
+    with pytest.raises(ValueError, match=r"sdy\.constant .* unreduced \(partial\) over \"a\""):
+        run(text.replace('[{}, {"b"}]>', '[{}, {"b"}], unreduced={"a"}>'), X)
+
+
+def test_every_collective_keeps_the_value():
+    text = main(
+        f"%x: {F} {ROWS}",
+        [F],
+        f'%0 = sdy.collective_permute %x out_sharding=<@mesh, [{{"b"}}, {{}}]> : {F}',
+        f'%1 = sdy.all_slice [{{}}, {{"a"}}] %0 out_sharding=<@mesh, [{{"b"}}, {{"a"}}]> : {F}',
+        f'%2 = sdy.all_gather [{{"b"}}, {{}}] %1 out_sharding=<@mesh, [{{}}, {{"a"}}]> : {F}',
+        f'%3 = sdy.all_to_all [{{"a"}}: 1->0] %2 out_sharding=<@mesh, [{{"a"}}, {{}}]> : {F}',
+        "%3",
+    )
+    reduced = main(
+        f"%x: {F} {ROWS}",
+        [F],
+        "%0 = stablehlo.dot %x, %x "
+        '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}, {}]>]>} '
+        f": ({F}, {F}) -> {F}",
+        f'%1 = sdy.all_reduce {{"b"}} %0 out_sharding=<@mesh, [{{"a"}}, {{}}]> : {F}',
+        '%2 = sdy.reduce_scatter [{}, {"b"}] %1 '
+        f'out_sharding=<@mesh, [{{"a"}}, {{"b"}}]> : {F}',
+        "%2",
+    )
+    for program, wanted, sharding in ((text, X, ("a", None)), (reduced, X @ X, ("a", "b"))):
+        (found,), dims = run(program, X)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        assert dims == [sharding]
+
+
+def test_groups_that_cannot_be():
+    inside = (
+        '%0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"a"}, {}]>] '
+        'out_shardings=[<@mesh, [{"a"}, {}]>] manual_axes={"a"} (%p: tensor<4x8xf32>) {',
+        "sdy.sharding_group %p group_id = 1 : tensor<4x8xf32>",
+        "sdy.return %p : tensor<4x8xf32>",
+        f"}} : ({F}) -> {F}",
+    )
+    for lines, reason in (
+        (inside, "group 1 with a value beyond the edge of a manual computation"),
+        (
+            (
+                "%0 = stablehlo.slice %x [0:4, 0:8] : (tensor<8x8xf32>) -> tensor<4x8xf32>",
+                "sdy.sharding_group %0 group_id = 1 : tensor<4x8xf32>",
+            ),
+            r"another shape: \(8, 8\) and \(4, 8\)",
+        ),
+    ):
+        group = f"sdy.sharding_group %x group_id = 1 : {F}"
+        with pytest.raises(ValueError, match=reason):
+            dx.interop.jax.from_stablehlo(main(f"%x: {F} {ROWS}", [F], group, *lines, "%x"))
+
+
 def test_custom_calls():
     u64, u32 = "tensor<8xui64>", "tensor<8xui32>"
     first = "{mhlo.attributes = {k = 2 : i64, largest = %s}, mhlo.version = 1 : i64}"
@@ -112,6 +188,42 @@ def test_custom_calls():
     np.testing.assert_array_equal(np.take_along_axis(X, places, 1), largest)
     np.testing.assert_array_equal(smallest, order[:, :2])
     np.testing.assert_array_equal(same, numbers)
+
+
+def test_places_of_memory_barriers_and_partial_reductions():
+    options = "{k = 3 : i64, reduction_dim = 1 : i64, aggregate_to_topk = true}"
+    reduce = (
+        "stablehlo.custom_call @PartialReduce(%x, %y, %z, %z) "
+        f"{{called_computations = [@larger], mhlo.backend_config = {options}}} : "
+        f"({F}, {F}, tensor<f32>, tensor<f32>) -> (tensor<8x3xf32>, tensor<8x3xf32>)"
+    )
+    text = main(
+        f"%x: {F} {ROWS}, %y: {F}",
+        [F, F, F, "tensor<8x3xf32>", "tensor<8x3xf32>"],
+        *(
+            f"%{name} = stablehlo.custom_call @{target}(%x) : ({F}) -> {F}"
+            for name, target in (("h", "MoveToHost"), ("d", "MoveToDevice"))
+        ),
+        f"%l = stablehlo.custom_call @LayoutConstraint(%x) : ({F}) -> {F}",
+        f"%b:2 = stablehlo.optimization_barrier %l, %y : {F}, {F}",
+        "%z = stablehlo.constant dense<0.0> : tensor<f32>",
+        f"%r:2 = {reduce}",
+        "%h, %d, %b#0, %r#0, %r#1",
+    )
+    scalars = ", ".join(f"%{name}: tensor<f32>" for name in "abcd")
+    text += f"""
+func.func private @larger({scalars}) -> tensor<i1> {{
+  %0 = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  return %0 : tensor<i1>
+}}"""
+    found, dims = run(text, X, X * 2)
+    order = np.argsort(-X, 1)[:, :3]
+    largest = np.take_along_axis(X, order, 1)
+    for ours, wanted in zip(found, (X, X, X, largest, 2 * largest), strict=True):
+        np.testing.assert_array_equal(ours, wanted)
+    assert dims[0] == dims[2] == ("a", None)
+    with pytest.raises(ValueError, match="'PartialReduce' by @absent, which the module has not"):
+        run(text.replace("[@larger]", "[@absent]"), X, X)
 
 
 def test_products_and_linear_algebra():

@@ -107,7 +107,7 @@ def evaluate_block(block: Any, arguments: Sequence[Any]) -> list[Any] | None:
         operands = [_number_of(each, values) for each in op.operands]
         if any(each is None for each in operands):
             return None
-        if op.name == "stablehlo.return":
+        if op.name in ("stablehlo.return", "func.return"):
             return operands
         result = operands[0] if only_states(op) else evaluate(op, operands)
         if result is None:

@@ -1,10 +1,10 @@
-"""A program while its functions are written, and what is known of its values."""
+"""A program while its functions are written: what they share, and what is still to be written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
@@ -12,31 +12,11 @@ from tvm import relax, tirx
 
 from distir_ext._manual.regions import Region
 from distir_ext.annotations import MeshTable
+from distir_ext.interop.jax.known import relax_type, result_type
+from distir_ext.interop.jax.sharding_groups import ShardingGroups
 from distir_ext.interop.jax.shardings import Shardings
-from distir_ext.interop.jax.sizes import Algebra, Size, Sizes
-from distir_ext.interop.jax.stablehlo import (
-    Operation,
-    UnsupportedError,
-    Value,
-    tensor_of,
-    where,
-)
-
-
-@dataclass(frozen=True)
-class Stretched:
-    """A value that is another one, broadcast.
-
-    Attributes:
-        base: Without dimensions, or with as many as the shape has, some of them of size 1.
-        shape: Of the value.
-    """
-
-    base: relax.Expr
-    shape: tuple[Size, ...]
-
-
-Known: TypeAlias = relax.Expr | Stretched | Sizes
+from distir_ext.interop.jax.sizes import Algebra
+from distir_ext.interop.jax.stablehlo import Operation, UnsupportedError, where
 
 
 class FunctionsSoFar(NamedTuple):
@@ -45,8 +25,7 @@ class FunctionsSoFar(NamedTuple):
     names: set[str]
     queued: int
     called: dict[Hashable, tvm.ir.GlobalVar]
-    groups: dict[int, tuple[Any, relax.Expr]]
-    sharding_groups: dict[int, tuple[Any, Value]]
+    groups: ShardingGroups
 
 
 @dataclass
@@ -58,8 +37,7 @@ class Program:
         shardings: Its meshes.
         unroll_limit: Most iterations of a loop that are written one behind the other.
         algebra: What is known of sizes.
-        groups: The first value of each group that GSPMD shards alike, and its function.
-        sharding_groups: Of each of Shardy's groups the value that was named last, and its function.
+        groups: Values that are sharded alike.
     """
 
     functions: dict[str, Operation]
@@ -69,9 +47,8 @@ class Program:
     module: tvm.IRModule = field(default_factory=tvm.IRModule)
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     problems: dict[tuple[str, str], None] = field(default_factory=dict)
-    groups: dict[int, tuple[Any, relax.Expr]] = field(default_factory=dict)
+    groups: ShardingGroups = field(default_factory=ShardingGroups)
     stand_ins: set[relax.Var] = field(default_factory=set)
-    sharding_groups: dict[int, tuple[Any, Value]] = field(default_factory=dict)
     _queue: list[tuple[tvm.ir.GlobalVar, Callable[[], relax.Function]]] = field(
         default_factory=list
     )
@@ -165,8 +142,7 @@ class Program:
             set(self._names),
             len(self._queue),
             dict(self._called),
-            dict(self.groups),
-            dict(self.sharding_groups),
+            self.groups.copy(),
         )
 
     def forget_others(self, kept: FunctionsSoFar) -> None:
@@ -176,7 +152,7 @@ class Program:
                 del self.module[symbol]
         del self._queue[kept.queued :]
         self._names, self._called = kept.names, kept.called
-        self.groups, self.sharding_groups = kept.groups, kept.sharding_groups
+        self.groups = kept.groups
 
     def write_all(self) -> None:
         """Writes what is queued, and what that queues."""
@@ -190,15 +166,3 @@ class Program:
     def problem(self, op: Operation, reason: str) -> None:
         """Notes what has no translation."""
         self.problems[(reason, where(op))] = None
-
-
-def relax_type(mlir_type: Any) -> relax.TensorType:
-    """The tensor type of a type of StableHLO."""
-    shape, dtype = tensor_of(mlir_type)
-    return relax.TensorType(shape, dtype)
-
-
-def result_type(mlir_types: Sequence[Any]) -> relax.Type:
-    """What a function with such results returns: a tensor, or a tuple of them."""
-    types = [relax_type(each) for each in mlir_types]
-    return types[0] if len(types) == 1 else relax.TupleType(types)

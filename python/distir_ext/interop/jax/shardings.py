@@ -34,7 +34,7 @@ _MESHES = "xla.sdy.meshes"
 
 # What operations of sdy state shardings by.
 _OF_ONE = ("sharding", "out_sharding")
-_OF_SEVERAL = ("in_shardings", "out_shardings", _SDY)
+_OF_SEVERAL = ("in_shardings", "out_shardings")
 
 
 class Shardings:
@@ -320,8 +320,6 @@ def _frontend(attributes: Any, name: str = "xla.sdy.sharding") -> str | None:
 
 def _by_results(op: Operation) -> list[Any] | None:
     """Shardy's shardings that an operation states of its results; None if it states none."""
-    if op.name.startswith("sdy."):
-        return None
     if _SDY in op.attributes:
         return per_value(op, _SDY)
     words = _frontend(op.attributes)
@@ -336,8 +334,6 @@ def results_shardings(op: Operation) -> list[Any] | None:
     Raises:
         UnsupportedError: It states them twice, as Shardy's and as GSPMD's.
     """
-    if op.name.startswith("sdy."):
-        return None
     if _SDY in op.attributes and HLO_SHARDING in op.attributes:
         raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
     found = _by_results(op)

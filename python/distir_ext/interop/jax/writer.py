@@ -1,13 +1,4 @@
-"""One Relax function while it is written, and the program that it belongs to.
-
-A value of StableHLO is a Relax expression here, or a ``Stretched`` one: StableHLO writes every
-broadcast in full, Relax's operators broadcast by themselves.
-
-    %3 = stablehlo.broadcast_in_dim %scale, dims = [] : (tensor<f32>) -> tensor<8x32xf32>
-    %4 = stablehlo.multiply %3, %2 : tensor<8x32xf32>
-
-is ``R.multiply(scale, lv2)``: %3 is only written out where an operator needs all of it.
-"""
+"""One Relax function while it is written: its values, operators and operations."""
 
 from __future__ import annotations
 
@@ -23,16 +14,24 @@ from distir_ext._manual.regions import Region
 from distir_ext._meshes.mesh import Mesh
 from distir_ext.interop.jax.folding import fold
 from distir_ext.interop.jax.hlo_shardings import constrained_to, group_of
-from distir_ext.interop.jax.program import Known, Program, Stretched
+from distir_ext.interop.jax.known import (
+    Known,
+    Stretched,
+    check_type,
+    constant_of,
+    is_short,
+    scalar_of,
+    sizes_of,
+)
+from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.region_writer import RegionWriter
 from distir_ext.interop.jax.shardings import results_shardings
-from distir_ext.interop.jax.sizes import Size, Sizes, fold_sizes, shape_of_type
+from distir_ext.interop.jax.sizes import Size, Sizes, fold_sizes
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
     captured,
-    numpy_dtype,
     open_tensor_of,
     operations_of,
     tensor_of,
@@ -40,7 +39,6 @@ from distir_ext.interop.jax.stablehlo import (
 from distir_ext.interop.jax.table import HANDLERS, near
 from distir_ext.interop.shardy.program import without_names
 
-_LONGEST = 16  # of a vector that may be a shape
 _RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 
 
@@ -258,7 +256,9 @@ class Writer(RegionWriter):
             raise UnsupportedError(f"has no translation{near(op.name)}")
         folded = fold(op, [self.constant(each) for each in op.operands])
         if folded is not None:
-            shape, dtype = tensor_of(op.results[0].type)
+            shape, dtype = open_tensor_of(op.results[0].type)
+            if None in shape:  # of an elementwise operation
+                shape = max((self.shape(self.values[each]) for each in op.operands), key=len)
             return [constant_of(folded, dtype, shape)]
         sizes = self._sizes_of_sizes(op)
         if sizes is not None:
@@ -281,7 +281,7 @@ class Writer(RegionWriter):
     def _sizes_of_sizes(self, op: Operation) -> Known | None:
         """What an operation computes of sizes, or of as few numbers; None if it is another."""
         known = [self.values[each] for each in op.operands]
-        if not known or not all(isinstance(each, Sizes) or _is_short(each) for each in known):
+        if not known or not all(isinstance(each, Sizes) or is_short(each) for each in known):
             return None
         values = fold_sizes(self.program.algebra, op, [self.integers(each) for each in op.operands])
         if values is None:
@@ -302,7 +302,9 @@ class Writer(RegionWriter):
             return known  # a number has no dimensions, and stays known
         made = known if stated is None else self._marked(known, stated, entity)
         number = group_of(sharding)
-        return made if number is None else self._tied(made, number)
+        if number is None:
+            return made
+        return self.program.groups.tied(self, ("shard_as", number), self.part(made))
 
     def _marked(
         self, known: Known, stated: tuple[Mesh, Mesh, tuple[Any, ...] | None], entity: str
@@ -319,20 +321,6 @@ class Writer(RegionWriter):
         except ValueError as error:
             raise UnsupportedError(f"has a sharding that cannot be: {error}") from error
         return self.emit(mark.on(expr), "sharded")
-
-    def _tied(self, known: Known, number: int) -> relax.Expr:
-        """A value that is sharded as the first one of its group."""
-        expr = self.part(known)
-        writer, first = self.program.groups.setdefault(number, (self, expr))
-        if first is expr:
-            return expr
-        if writer is not self:
-            raise UnsupportedError(
-                f"is in sharding group {number} with a value of another function"
-            )
-        group = tvm.ir.Op.get("relax.dist.sharding_group")
-        pair = self.emit(relax.Call(group, [relax.Tuple([first, expr])], None))
-        return self.emit(relax.TupleGetItem(pair, 1), "tied")
 
     # ---- the function
 
@@ -352,69 +340,3 @@ def fields_of(writer: Writer, made: relax.Expr) -> list[relax.Expr]:
     if not isinstance(made.ty, relax.TupleType):
         return [made]
     return [writer.emit(relax.TupleGetItem(made, i)) for i in range(len(made.ty.fields))]
-
-
-def _is_short(known: Known) -> bool:
-    """Whether this is a constant that may be a shape."""
-    base = known.base if isinstance(known, Stretched) else known
-    shape = known.shape if isinstance(known, Stretched) else sizes_of(base)
-    is_constant = isinstance(base, tvm.ir.GenericConst)
-    return (
-        is_constant
-        and len(shape) <= 1
-        and all(isinstance(size, int) and size <= _LONGEST for size in shape)
-    )
-
-
-def sizes_of(expr: relax.Expr) -> tuple[Size, ...]:
-    """The shape of an expression."""
-    return shape_of_type(expr.ty)
-
-
-def dims_of(expr: relax.Expr) -> tuple[int, ...]:
-    """The shape of an expression, of which all is known.
-
-    Raises:
-        UnsupportedError: A size is a variable.
-    """
-    shape = sizes_of(expr)
-    if not all(isinstance(each, int) for each in shape):
-        listed = ", ".join(map(str, shape))
-        raise UnsupportedError(f"of the shape ({listed}), which is not static")
-    return shape
-
-
-def scalar_of(expr: relax.Expr) -> np.ndarray | None:
-    """The number that a constant without dimensions is."""
-    if isinstance(expr, tvm.ir.GenericConst) and not sizes_of(expr):
-        return np.asarray(expr.value.numpy())
-    return None
-
-
-def constant_of(value: Any, dtype: str, shape: tuple[int, ...]) -> Known:
-    """A constant of this shape from its elements, or from one that all of them are."""
-    array = np.asarray(value).astype(numpy_dtype(dtype))
-    constant = relax.const(array, dtype)
-    return constant if array.shape == shape else Stretched(constant, shape)
-
-
-def check_type(value: Value, known: Known) -> None:
-    """What was written has the type that StableHLO says; a size that is open there may be any.
-
-    Raises:
-        UnsupportedError: Relax's operator gives another.
-    """
-    if isinstance(known, Sizes):
-        return
-    shape, dtype = open_tensor_of(value.type)
-    base = known.base if isinstance(known, Stretched) else known
-    found = known.shape if isinstance(known, Stretched) else sizes_of(base)
-    fits = len(found) == len(shape) and all(
-        stated is None or (isinstance(size, int) and size == stated)
-        for size, stated in zip(found, shape, strict=True)
-    )
-    if not fits or str(base.ty.dtype) != dtype:
-        stated = tuple("?" if each is None else each for each in shape)
-        raise UnsupportedError(
-            f"gives {dtype} {stated}, but Relax's operators for it {base.ty.dtype} {found}"
-        )

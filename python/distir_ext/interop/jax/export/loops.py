@@ -28,8 +28,8 @@ from jax import lax
 from tvm import relax
 
 from distir_ext.interop.jax.export.recursion import Again, Aliases, Choice, Leave, Reader, Way
+from distir_ext.interop.jax.known import scalar_of
 from distir_ext.interop.jax.stablehlo import numpy_dtype
-from distir_ext.interop.jax.writer import scalar_of
 
 Values: TypeAlias = dict[Any, Any]
 Evaluate: TypeAlias = Callable[[Any, Values], Any]

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from distir_ext.interop.jax.kernels import computed, elements, kernel_call
-from distir_ext.interop.jax.program import Known
+from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.stablehlo import Operation, dtype_of, numpy_dtype
 from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Writer

@@ -8,8 +8,8 @@ from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known, dims_of
 from distir_ext.interop.jax.operations.shapes import padded, permuted, reshaped
-from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -20,15 +20,14 @@ from distir_ext.interop.jax.stablehlo import (
     rank_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, dims_of
+from distir_ext.interop.jax.writer import Writer
 
 
 @translates("stablehlo.dot_general")
 def _dot_general(writer: Writer, op: Operation) -> Known:
     """A matmul where it is one, up to the order of dimensions; otherwise an einsum."""
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    left, right = (writer.full(each) for each in op.operands)
-    dtype = dtype_of(op.results[0])
+    left, right, dtype = _factors(writer, op)
     left_batch, right_batch = (
         list(numbers.lhs_batching_dimensions),
         list(numbers.rhs_batching_dimensions),
@@ -47,8 +46,7 @@ def _dot_general(writer: Writer, op: Operation) -> Known:
     if is_matmul:
         left = permuted(writer, left, left_batch + left_free + left_sum)
         right = permuted(writer, right, right_batch + right_sum + right_free)
-        same = {str(left.ty.dtype), str(right.ty.dtype)} == {dtype}
-        return writer.emit(relax_op.matmul(left, right, out_dtype=None if same else dtype))
+        return _product(writer, op, left, right, dtype)
     left, right = (
         each if str(each.ty.dtype) == dtype else writer.emit(relax_op.astype(each, dtype))
         for each in (left, right)
@@ -62,7 +60,31 @@ def _dot_general(writer: Writer, op: Operation) -> Known:
     right_names = "".join(names["right", dim] for dim in range(int(right.ty.ndim)))
     result = "".join(names["left", dim] for dim in left_batch + left_free)
     result += "".join(names["right", dim] for dim in right_free)
-    return writer.emit(relax_op.einsum((left, right), f"{left_names},{right_names}->{result}"))
+    made = writer.emit(relax_op.einsum((left, right), f"{left_names},{right_names}->{result}"))
+    return _of_result_type(writer, op, made)
+
+
+def _factors(writer: Writer, op: Operation) -> tuple[relax.Expr, relax.Expr, str]:
+    """Both operands, and the dtype of their product; booleans are numbers, which are added up."""
+    left, right = (writer.full(each) for each in op.operands)
+    dtype = dtype_of(op.results[0])
+    if dtype != "bool":
+        return left, right, dtype
+    left, right = (writer.emit(relax_op.astype(each, "int32")) for each in (left, right))
+    return left, right, "int32"
+
+
+def _product(
+    writer: Writer, op: Operation, left: relax.Expr, right: relax.Expr, dtype: str
+) -> relax.Expr:
+    same = {str(left.ty.dtype), str(right.ty.dtype)} == {dtype}
+    made = writer.emit(relax_op.matmul(left, right, out_dtype=None if same else dtype))
+    return _of_result_type(writer, op, made)
+
+
+def _of_result_type(writer: Writer, op: Operation, made: relax.Expr) -> relax.Expr:
+    dtype = dtype_of(op.results[0])
+    return made if str(made.ty.dtype) == dtype else writer.emit(relax_op.astype(made, dtype))
 
 
 def _others(count: int, dims: list[int]) -> list[int]:
@@ -72,10 +94,8 @@ def _others(count: int, dims: list[int]) -> list[int]:
 @translates("stablehlo.dot")
 def _dot(writer: Writer, op: Operation) -> Known:
     """A product of matrices or vectors."""
-    left, right = (writer.full(each) for each in op.operands)
-    dtype = dtype_of(op.results[0])
-    same = {str(left.ty.dtype), str(right.ty.dtype)} == {dtype}
-    return writer.emit(relax_op.matmul(left, right, out_dtype=None if same else dtype))
+    left, right, dtype = _factors(writer, op)
+    return _product(writer, op, left, right, dtype)
 
 
 _CONVOLUTIONS = {

@@ -12,7 +12,8 @@ from tvm import relax, tirx
 from tvm.relax import op as relax_op
 
 from distir_ext._manual.regions import Region
-from distir_ext.interop.jax.program import Known, Program, Stretched
+from distir_ext.interop.jax.known import Known, Stretched, constant_of
+from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.shardings import argument_sharding
 from distir_ext.interop.jax.sizes import Sizes, replaced, shape_of_type, variables_of
 from distir_ext.interop.jax.stablehlo import (
@@ -27,7 +28,7 @@ from distir_ext.interop.jax.stablehlo import (
     text,
 )
 from distir_ext.interop.jax.table import HANDLERS, translates
-from distir_ext.interop.jax.writer import Writer, constant_of, fields_of
+from distir_ext.interop.jax.writer import Writer, fields_of
 
 _WRAPPED = "_wrapped_jax_export_main"  # a program with sizes; main only computes them
 _SMALL = 16  # operations of a function that is written where it is called

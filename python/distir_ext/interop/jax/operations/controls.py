@@ -9,20 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
 
-from distir_ext.constrain import barrier, constrain
-from distir_ext.interop.jax.program import Known
+from distir_ext.constrain import barrier
+from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.shardings import per_value
 from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
     Operation,
-    UnsupportedError,
     integer,
     only_block,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 
 def _stated(writer: Writer, op: Operation, attribute: str) -> Known:
@@ -55,10 +53,8 @@ def _collective(writer: Writer, op: Operation) -> Known:
 
 @translates("sdy.func_data_flow_edge")
 def _edge(writer: Writer, op: Operation) -> Known:
-    known, name = writer.values[op.operands[0]], "sdy.sharding"
-    if name not in op.attributes or isinstance(known, Sizes):
-        return known
-    return writer.annotated(known, per_value(op, name)[0], "a value between functions")
+    """The value as it is: what is stated of results is read for all operations."""
+    return writer.values[op.operands[0]]
 
 
 # By the directions in which shardings may spread, what a barrier blocks: of the numbers of
@@ -74,24 +70,11 @@ def _barrier(writer: Writer, op: Operation) -> Known:
 
 @translates("sdy.sharding_group")
 def _group(writer: Writer, op: Operation) -> list[Known]:
-    """Ties a value to the one that was named for the group before; from here on both are tied."""
+    """Ties a value to the others of a group; from here on it is the tied one."""
     (value,) = op.operands
-    number = integer(op, "group_id")
-    groups = writer.program.sharding_groups
-    around, other = groups.get(number, (writer, value))
-    groups[number] = writer, value
-    if other == value:
-        return []
-    if around is not writer:
-        raise UnsupportedError(f"ties group {number} of values in several functions")
-    exprs = [writer.part(writer.full(each)) for each in (other, value)]
-    if sizes_of(exprs[0]) != sizes_of(exprs[1]):
-        raise UnsupportedError(f"ties group {number} of values of different shapes")
-    if exprs[0].same_as(exprs[1]):
-        return []
-    tied = writer.emit(constrain(*exprs))
-    for index, each in enumerate((other, value)):
-        writer.set(each, writer.emit(relax.TupleGetItem(tied, index)))
+    expr = writer.part(writer.full(value))
+    group = "sharding_group", integer(op, "group_id")
+    writer.set(value, writer.program.groups.tied(writer, group, expr))
     return []
 
 

@@ -9,20 +9,22 @@ from tvm.relax import op as relax_op
 
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext.interop.jax.kernels import elements, kernel_call
+from distir_ext.interop.jax.known import Known, constant_of
 from distir_ext.interop.jax.operations.reduction import directions_of
-from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    Value,
     called,
     dtype_of,
+    integer,
     only_block,
     shape_of,
     stated_by,
     text,
 )
 from distir_ext.interop.jax.table import HANDLERS, enter_all, translates
-from distir_ext.interop.jax.writer import Writer, constant_of
+from distir_ext.interop.jax.writer import Writer
 
 enter_all(["@mhlo.erf"], HANDLERS["chlo.erf"])
 enter_all(["@mhlo.tan"], HANDLERS["chlo.tan"])
@@ -64,27 +66,51 @@ def _top_k(writer: Writer, op: Operation) -> list[Known]:
     """The k largest or smallest along the last dimension with their places."""
     stated = stated_by(op)
     is_largest = bool(stated["largest"].value) if "largest" in stated else True
-    k = int(stated["k"].value)
-    return _first(writer, op, k, -1, is_largest)
+    k, dtype = int(stated["k"].value), dtype_of(op.results[1])
+    return list(_first(writer, writer.full(op.operands[0]), k, -1, is_largest, dtype))
 
 
-def _first(writer: Writer, op: Operation, k: int, dim: int, is_largest: bool) -> list[Known]:
-    x, dtype = writer.full(op.operands[0]), dtype_of(op.results[1])
+def _first(
+    writer: Writer, x: relax.Expr, k: int, dim: int, is_largest: bool, dtype: str
+) -> list[relax.Expr]:
+    """The k first values in their order, and their places."""
     both = writer.emit(relax_op.topk(x, k, dim, "both", is_largest, dtype))
     return [writer.emit(relax.TupleGetItem(both, index)) for index in range(2)]
 
 
-@translates("@ApproxTopK")
+@translates("@ApproxTopK", "@PartialReduce")
 def _approx_top_k(writer: Writer, op: Operation) -> list[Known]:
-    """The k largest or smallest: all of them are found."""
+    """The k largest or smallest, and what other tensors have there: all of them are found.
+
+    PartialReduce may ask for more, of which a later step takes the k first.
+    """
+    target, count = text(op, "call_target_name"), len(op.results)
     dim = int(stated_by(op)["reduction_dim"].value)
     (name,) = called(op)
-    if len(op.results) != 2 or name not in writer.program.functions:
-        raise UnsupportedError("of 'ApproxTopK' of several tensors")
+    if name not in writer.program.functions:
+        raise UnsupportedError(f"of {target!r} by @{name}, which the module has not")
     descending = directions_of(only_block(writer.program.functions[name]))
     if descending is None or len(descending) != 1:
-        raise UnsupportedError("of 'ApproxTopK' by a region that is not < or > of the first tensor")
-    return _first(writer, op, shape_of(op.results[0])[dim], dim, descending[0])
+        raise UnsupportedError(f"of {target!r} by a region that is not < or > of the first tensor")
+    k = shape_of(op.results[0])[dim]
+    values = list(op.operands)[:count]
+    x = writer.full(values[0])
+    largest, places = _first(writer, x, k, dim, descending[0], "int32")
+    others = [
+        places
+        if _is_places(value, dim)
+        else writer.emit(relax_op.gather_elements(writer.full(value), places, dim))
+        for value in values[1:]
+    ]
+    return [largest, *others]
+
+
+def _is_places(value: Value, dim: int) -> bool:
+    """Whether a value is 0, 1, .. along a dimension."""
+    owner = value.owner
+    if getattr(owner, "name", "") != "stablehlo.iota" or dtype_of(value) != "int32":
+        return False
+    return integer(owner, "iota_dimension") == dim
 
 
 # ---- integers of 64 bits in two halves

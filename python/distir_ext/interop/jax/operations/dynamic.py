@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known, sizes_of
 from distir_ext.interop.jax.operations.lookup import gathered
 from distir_ext.interop.jax.operations.shapes import along, broadcast, in_shape, numbers, sliced
-from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -20,7 +20,7 @@ from distir_ext.interop.jax.stablehlo import (
     text,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 
 @translates("stablehlo.get_dimension_size")

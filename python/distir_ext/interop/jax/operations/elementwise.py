@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.program import Known
+from distir_ext.interop.jax.known import Known, constant_of
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
@@ -19,7 +19,7 @@ from distir_ext.interop.jax.stablehlo import (
     numpy_dtype,
 )
 from distir_ext.interop.jax.table import enter_all, translates
-from distir_ext.interop.jax.writer import Writer, constant_of
+from distir_ext.interop.jax.writer import Writer
 
 Build = Callable[..., relax.Expr]
 

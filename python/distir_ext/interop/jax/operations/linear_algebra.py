@@ -16,8 +16,8 @@ import tvm
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known, sizes_of
 from distir_ext.interop.jax.operations.shapes import reshaped
-from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.sizes import shape_of_type
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -28,7 +28,7 @@ from distir_ext.interop.jax.stablehlo import (
     stated_by,
 )
 from distir_ext.interop.jax.table import enter_all, translates
-from distir_ext.interop.jax.writer import Writer, fields_of, sizes_of
+from distir_ext.interop.jax.writer import Writer, fields_of
 
 _OPERANDS = {"orgqr": 2, "trsm": 2}  # of routines that take more than one
 # By routine the attributes that are its options, in this order, each the code of a letter.

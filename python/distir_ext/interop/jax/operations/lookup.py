@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.hlo_shardings import source_of
+from distir_ext.interop.jax.known import Known, sizes_of
 from distir_ext.interop.jax.operations.shapes import (
     along,
     bounded,
@@ -25,19 +26,18 @@ from distir_ext.interop.jax.operations.shapes import (
     reshaped,
     sliced,
 )
-from distir_ext.interop.jax.program import Known
-from distir_ext.interop.jax.sizes import Size
+from distir_ext.interop.jax.sizes import Algebra, Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
+    dtype_of,
     integers,
     only_block,
     operations_of,
     rank_of,
-    shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, dims_of, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class _Dims:
         """Dimensions of the tensor that ``windows`` stand for."""
         return [dim for dim in range(rank) if dim not in self.dropped + self.batch]
 
-    def is_elementwise(self, shape: tuple[int, ...], indices: tuple[int, ...]) -> bool:
+    def is_elementwise(
+        self, algebra: Algebra, shape: tuple[Size, ...], indices: tuple[Size, ...]
+    ) -> bool:
         """Whether each place is for one element of its own row: ``jnp.take_along_axis``."""
         return (
             len(self.mapped) == 1
@@ -80,7 +82,7 @@ class _Dims:
             and self.batch == self.index_batch
             and sorted(self.batch + self.mapped) == list(range(len(shape)))
             and len(indices) == len(shape)
-            and all(indices[dim] == shape[dim] for dim in self.batch)
+            and all(algebra.is_same(indices[dim], shape[dim]) for dim in self.batch)
         )
 
 
@@ -96,7 +98,7 @@ def _index_vectors(
 
 
 def _column(
-    writer: Writer, indices: relax.Expr, position: int, batch: tuple[int, ...]
+    writer: Writer, indices: relax.Expr, position: int, batch: tuple[Size, ...]
 ) -> relax.Expr:
     """One number of all index vectors, as int32 or int64."""
     starts = [0] * len(batch) + [position]
@@ -146,12 +148,15 @@ def gathered(writer: Writer, op: Operation, sizes: Sequence[Size]) -> Known:
     is_whole = all(is_same(sizes[dim], shape[dim]) for dim in others)
     if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
         return _take(writer, x, indices, dims, batch)
-    shape, batch = dims_of(x), dims_of(indices)[:-1]
-    if dims.is_elementwise(shape, batch):
+    if dims.is_elementwise(writer.program.algebra, shape, batch):
         (axis,) = dims.mapped
         places = bounded(writer, reshaped(writer, indices, batch), shape[axis] - 1)
         return writer.emit(relax_op.gather_elements(x, places, axis))
-    result = shape_of(op.results[0])
+    extents = dict(zip(dims.windows, (sizes[dim] for dim in dims.kept(len(shape))), strict=True))
+    rest = iter(batch)
+    result = tuple(
+        extents[dim] if dim in extents else next(rest) for dim in range(len(extents) + len(batch))
+    )
     starts = [
         bounded(writer, _column(writer, indices, position, batch), shape[dim] - sizes[dim])
         for position, dim in enumerate(dims.mapped)
@@ -200,8 +205,8 @@ def _in_a_row(
     writer: Writer,
     dims: _Dims,
     starts: list[relax.Expr],
-    shape: tuple[int, ...],
-    moved: tuple[int, ...],
+    shape: tuple[Size, ...],
+    moved: tuple[Size, ...],
 ) -> tuple[relax.Expr, Known]:
     """Where each element of what is moved lies among all elements of the tensor, in a row.
 
@@ -215,14 +220,18 @@ def _in_a_row(
     Returns:
         The places, and whether they are inside of the tensor.
     """
-    if math.prod(shape) >= 2**31:
-        raise UnsupportedError(f"of a tensor of {math.prod(shape)} elements")
+    if (count := math.prod(size for size in shape if isinstance(size, int))) >= 2**31:
+        raise UnsupportedError(f"of a tensor of {count} elements")
+
+    def number(size: Size) -> relax.Expr:
+        return writer.write_out(writer.number(size, "int32"))
+
     batches = dims.batches_of(len(moved))
     # By dimension of the tensor what adds up to its index.
     parts: list[list[Known]] = [[] for _ in shape]
     for dim, start in zip(dims.mapped, starts, strict=True):
-        extents = [1] * len(moved)
-        for place, size in zip(batches, dims_of(start), strict=True):
+        extents: list[Size] = [1] * len(moved)
+        for place, size in zip(batches, sizes_of(start), strict=True):
             extents[place] = size
         start = start if str(start.ty.dtype) == "int32" else _as_int32(writer, start)
         parts[dim].append(
@@ -232,12 +241,12 @@ def _in_a_row(
         place = batches[source - (1 if source > dims.vector else 0)]
         parts[dim].append(along(writer, numbers(writer, moved[place], "int32"), place, moved))
     for dim, place in zip(dims.kept(len(shape)), dims.windows, strict=True):
-        if moved[place] > 1:
+        if not writer.program.algebra.is_same(moved[place], 1):
             parts[dim].append(along(writer, numbers(writer, moved[place], "int32"), place, moved))
     total: Known = relax.const(0, "int32")
     inside: Known = relax.const(True, "bool")
     for dim, terms in enumerate(parts):
-        stride = relax.const(math.prod(shape[dim + 1 :]), "int32")
+        stride = number(math.prod(shape[dim + 1 :]))
         index: Known = relax.const(0, "int32")
         for term in terms:
             index = writer.combine(relax_op.add, [index, term], moved)
@@ -246,7 +255,7 @@ def _in_a_row(
                 (relax_op.greater_equal, 0),
                 (relax_op.less, shape[dim]),
             ):
-                here = writer.combine(compare, [index, relax.const(bound, "int32")], moved)
+                here = writer.combine(compare, [index, number(bound)], moved)
                 inside = writer.combine(relax_op.logical_and, [inside, here], moved)
         step = writer.combine(relax_op.multiply, [index, stride], moved)
         total = writer.combine(relax_op.add, [total, step], moved)
@@ -265,6 +274,7 @@ _REDUCTIONS = {
     "stablehlo.maximum": "max",
     "stablehlo.minimum": "min",
 }
+_OF_BOOLEANS = {**_REDUCTIONS, "stablehlo.and": "min", "stablehlo.or": "max"}
 
 
 @translates("stablehlo.scatter")
@@ -298,11 +308,12 @@ def _scattered(
 
     Updates outside of the tensor are left out, as in StableHLO: they go to a spare place behind it.
     """
-    shape, extents = dims_of(x), dims_of(updates)
-    batch = dims_of(indices)[:-1]
+    shape, extents = sizes_of(x), sizes_of(updates)
+    batch, algebra = sizes_of(indices)[:-1], writer.program.algebra
     kept = dims.kept(len(shape))
     is_whole = all(
-        extents[place] == shape[dim] for dim, place in zip(kept, dims.windows, strict=True)
+        algebra.is_same(extents[place], shape[dim])
+        for dim, place in zip(kept, dims.windows, strict=True)
     )
     if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
         # One row per index, with the dimension of the rows first.
@@ -314,13 +325,13 @@ def _scattered(
         order = dims.mapped + kept
         made = _written(writer, permuted(writer, x, order), column, updates, 0, reduction)
         return permuted(writer, made, [order.index(dim) for dim in range(len(shape))])
-    if dims.is_elementwise(shape, batch):
+    if dims.is_elementwise(algebra, shape, batch):
         column = _column(writer, indices, 0, batch)
         return _written(writer, x, column, updates, dims.mapped[0], reduction)
     starts = [_column(writer, indices, position, batch) for position in range(len(dims.mapped))]
     place, inside = _in_a_row(writer, dims, starts, shape, extents)
     total = math.prod(shape)
-    spare = relax.const(total, "int32")
+    spare = writer.write_out(writer.number(total, "int32"))
     place = writer.write_out(writer.combine(relax_op.where, [inside, place, spare], extents))
     count = math.prod(extents)
     made = _written(
@@ -338,13 +349,14 @@ def _written(
     writer: Writer, x: relax.Expr, places: Any, updates: relax.Expr, axis: int, reduction: str
 ) -> relax.Expr:
     """A tensor with updates at places along one axis; those outside of it are left out."""
-    shape, dtype = dims_of(x), str(places.ty.dtype)
+    shape, dtype = sizes_of(x), str(places.ty.dtype)
+    extents, behind = sizes_of(updates), writer.write_out(writer.number(shape[axis], dtype))
     low = writer.emit(relax_op.greater_equal(places, relax.const(0, dtype)))
-    high = writer.emit(relax_op.less(places, relax.const(shape[axis], dtype)))
+    high = writer.emit(relax_op.less(places, behind))
     inside = writer.emit(relax_op.logical_and(low, high))
-    places = writer.emit(relax_op.where(inside, places, relax.const(shape[axis], dtype)))
-    if dims_of(places) != dims_of(updates):
-        places = writer.emit(relax_op.broadcast_to(places, list(dims_of(updates))))
+    places = writer.emit(relax_op.where(inside, places, behind))
+    if not writer.is_shaped(places, extents):
+        places = writer.emit(relax_op.broadcast_to(places, list(extents)))
     edges = [(0, 1 if dim == axis else 0) for dim in range(len(shape))]
     wide = padded(writer, x, edges, [0] * len(shape), 0)
     made = writer.emit(relax_op.scatter_elements(wide, places, updates, axis, reduction))
@@ -370,7 +382,8 @@ def _reductions(op: Operation) -> list[str]:
                 "has a region that is not one operation of an element and its update, but "
                 + ", ".join(each.name for each in inner)
             )
-        if name not in _REDUCTIONS:
-            raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(_REDUCTIONS))}")
-        found.append(_REDUCTIONS[name])
+        table = _OF_BOOLEANS if dtype_of(op.operands[index]) == "bool" else _REDUCTIONS
+        if name not in table:
+            raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(table))}")
+        found.append(table[name])
     return found

@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known, scalar_of
 from distir_ext.interop.jax.operations.control_flow import (
     Captures,
     bind,
@@ -28,10 +29,10 @@ from distir_ext.interop.jax.operations.control_flow import (
     own,
     parameters_of,
 )
-from distir_ext.interop.jax.program import Known, Program
+from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.stablehlo import Operation, only_block
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, fields_of, scalar_of
+from distir_ext.interop.jax.writer import Writer, fields_of
 
 _DEPTH = 30  # of a loop that calls itself: 2**30 iterations at most
 

@@ -29,9 +29,9 @@ from tvm.relax import op as relax_op
 from distir_ext._errors.spelling import counted
 from distir_ext._manual.regions import Region, listed
 from distir_ext._meshes.groups import axes_of_groups, axes_of_pairs
+from distir_ext.interop.jax.known import Known, Stretched, constant_of, scalar_of, sizes_of
 from distir_ext.interop.jax.operations.reduction import reducer_of
-from distir_ext.interop.jax.operations.shapes import permuted, reshaped
-from distir_ext.interop.jax.program import Known, Stretched
+from distir_ext.interop.jax.operations.shapes import permuted, reshaped, sliced
 from distir_ext.interop.jax.shardings import manual_axes, per_value
 from distir_ext.interop.jax.sizes import Size, Sizes
 from distir_ext.interop.jax.stablehlo import (
@@ -44,7 +44,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, constant_of, scalar_of, sizes_of
+from distir_ext.interop.jax.writer import Writer
 from distir_ext.regions import collective_call
 
 
@@ -233,6 +233,27 @@ def _collective_permute(writer: Writer, op: Operation) -> Known:
     return _collective(writer, "permute", writer.full(op.operands[0]), axes, pairs=listed_pairs)
 
 
+@translates("stablehlo.collective_broadcast")
+def _collective_broadcast(writer: Writer, op: Operation) -> Known:
+    """Each group has what its first device has, which is at the same place of all groups."""
+    groups = rows_of(op, "replica_groups")
+    axes = _axes(writer, op, ids=False)
+    if not axes:
+        return writer.known(op.operands[0])
+    mesh = _region(writer, op, ids=False).mesh
+    place = {device: number for number, device in enumerate(mesh.device_ids)}
+    sources = {sorted(group, key=place.__getitem__).index(group[0]) for group in groups}
+    if len(sources) != 1:
+        raise UnsupportedError(f"from different places of the groups {_shortened(groups)}")
+    x = writer.full(op.operands[0])
+    parts = reshaped(writer, x, [1, *sizes_of(x)])
+    parts = _collective(writer, "all_gather", parts, axes, dim=0)
+    (source,) = sources
+    starts = [source, *[0] * len(sizes_of(x))]
+    part = sliced(writer, parts, starts, [source + 1, *sizes_of(x)])
+    return reshaped(writer, part, sizes_of(x))
+
+
 @translates("stablehlo.partition_id")
 def _partition_id(writer: Writer, op: Operation) -> Known:
     """The number of a device: of a row of all of them, each has its own."""
@@ -269,6 +290,10 @@ def _region(writer: Writer, op: Operation, ids: bool) -> Region:
     return writer.region
 
 
+# In which the order of a group does not matter, or only which device is first.
+_OF_SETS = ("stablehlo.all_reduce", "stablehlo.collective_broadcast")
+
+
 def _axes(writer: Writer, op: Operation, ids: bool) -> tuple[str, ...]:
     """The axes that the groups of a collective lie along, major to minor; none if each is alone.
 
@@ -281,7 +306,7 @@ def _axes(writer: Writer, op: Operation, ids: bool) -> tuple[str, ...]:
     region = _region(writer, op, ids)
     mesh = region.mesh
     groups = groups or [list(range(mesh.size))]
-    if op.name == "stablehlo.all_reduce":  # in which the order of a group does not matter
+    if op.name in _OF_SETS:
         place = {device: number for number, device in enumerate(mesh.device_ids)}
         groups = [sorted(group, key=lambda device: place.get(device, -1)) for group in groups]
     axes = axes_of_groups(mesh, groups)

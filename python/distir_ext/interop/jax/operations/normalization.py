@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.program import Known
+from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.stablehlo import Operation, float_of, integer, numpy_dtype, rank_of
 from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Writer

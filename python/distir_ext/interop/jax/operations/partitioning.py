@@ -29,11 +29,11 @@ from distir_ext.interop.jax.hlo_shardings import (
     HloStated,
     stated_by,
 )
-from distir_ext.interop.jax.program import Known
+from distir_ext.interop.jax.known import Known, sizes_of
 from distir_ext.interop.jax.shardings import sharding_of
 from distir_ext.interop.jax.stablehlo import Operation, UnsupportedError
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 _FULL = "what enters a manual region"
 _PART = "what leaves a manual region"

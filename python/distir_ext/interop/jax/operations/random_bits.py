@@ -14,8 +14,8 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.operations.shapes import joined, numbers, reshaped, sliced
-from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,

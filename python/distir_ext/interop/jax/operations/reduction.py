@@ -13,10 +13,10 @@ from tvm.relax import op as relax_op
 
 from distir_ext.interop.jax.folding import evaluate_block
 from distir_ext.interop.jax.hlo_shardings import only_states, source_of
+from distir_ext.interop.jax.known import Known, sizes_of
 from distir_ext.interop.jax.operations.elementwise import combiner
 from distir_ext.interop.jax.operations.regions import reduced_by_region, windows_by_region
 from distir_ext.interop.jax.operations.shapes import padded, permuted, sliced
-from distir_ext.interop.jax.program import Known
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -32,7 +32,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 _REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
     "stablehlo.add": relax_op.sum,

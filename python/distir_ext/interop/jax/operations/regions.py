@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from distir_ext.interop.jax.folding import evaluate_block
 from distir_ext.interop.jax.kernels import computed, elements
-from distir_ext.interop.jax.program import Known
+from distir_ext.interop.jax.known import Known, dims_of
 from distir_ext.interop.jax.scalar_functions import Expression, ScalarFunction, constant
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
@@ -31,7 +31,7 @@ from distir_ext.interop.jax.stablehlo import (
     shape_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, dims_of
+from distir_ext.interop.jax.writer import Writer
 
 _SAMPLES = (0, 1, 3, -2.5)  # that tell whether an initial value changes anything
 

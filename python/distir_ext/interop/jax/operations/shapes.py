@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op as relax_op
 
 from distir_ext._text.size_text import size_text
-from distir_ext.interop.jax.program import Known, Stretched
+from distir_ext.interop.jax.known import Known, Stretched, constant_of, dims_of, sizes_of
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -21,7 +21,7 @@ from distir_ext.interop.jax.stablehlo import (
     tensor_of,
 )
 from distir_ext.interop.jax.table import translates
-from distir_ext.interop.jax.writer import Writer, constant_of, dims_of, sizes_of
+from distir_ext.interop.jax.writer import Writer
 
 
 @translates("stablehlo.constant", "sdy.constant")
@@ -205,7 +205,7 @@ def padded(
         fill: A number.
     """
     for dim, between in enumerate(interior):
-        if between and dims_of(x)[dim] > 1:
+        if between and not writer.program.algebra.is_same(sizes_of(x)[dim], 1):
             x = _spread(writer, x, dim, between, fill)
     shape = sizes_of(x)
     starts = [max(0, -low) for low, _ in edges]
@@ -245,7 +245,7 @@ def _surrounded(
 
 def _spread(writer: Writer, x: relax.Expr, dim: int, between: int, fill: Any) -> relax.Expr:
     """A tensor with ``between`` elements between its own along one dimension."""
-    shape = list(dims_of(x))
+    shape = list(sizes_of(x))
     wide = writer.emit(relax_op.expand_dims(x, [dim + 1]))
     edges = [(0, between if axis == dim + 1 else 0) for axis in range(len(shape) + 1)]
     wide = _surrounded(writer, wide, edges, fill)
@@ -303,12 +303,9 @@ def _dynamic_update_slice(writer: Writer, op: Operation) -> Known:
     if not partial:
         return update
     if len(partial) == 1 and (place := writer.constant(starts[partial[0]])) is not None:
-        return _replaced(writer, x, update, partial[0], int(place))
-    for dim in partial:
-        if not isinstance(shape[dim], int) or not isinstance(sizes[dim], int):
-            raise UnsupportedError(
-                f"of {size_text(sizes[dim])} of {size_text(shape[dim])}, which are not known"
-            )
+        replaced = _replaced(writer, x, update, partial[0], int(place))
+        if replaced is not None:
+            return replaced
     # Where the update covers x, the element of the update that lies there.
     inside: Known | None = None
     for dim in partial:
@@ -316,7 +313,8 @@ def _dynamic_update_slice(writer: Writer, op: Operation) -> Known:
         dtype = str(first.ty.dtype)
         place = writer.emit(relax_op.subtract(numbers(writer, shape[dim], dtype), first))
         is_behind = writer.emit(relax_op.greater_equal(place, relax.const(0, dtype)))
-        is_before = writer.emit(relax_op.less(place, relax.const(sizes[dim], dtype)))
+        behind = writer.write_out(writer.number(sizes[dim], dtype))
+        is_before = writer.emit(relax_op.less(place, behind))
         here = along(writer, writer.emit(relax_op.logical_and(is_behind, is_before)), dim, shape)
         both = [here] if inside is None else [inside, here]
         inside = here if inside is None else writer.combine(relax_op.logical_and, both, shape)
@@ -329,19 +327,22 @@ def _dynamic_update_slice(writer: Writer, op: Operation) -> Known:
 
 def _replaced(
     writer: Writer, x: relax.Expr, update: relax.Expr, dim: int, place: int
-) -> relax.Expr:
+) -> relax.Expr | None:
+    """A tensor with an update at a place; None where it may lie beyond the end."""
     shape, size = sizes_of(x), sizes_of(update)[dim]
-    if not isinstance(shape[dim], int) or not isinstance(size, int):
-        raise UnsupportedError(
-            f"of {size_text(size)} of {size_text(shape[dim])}, which are not known"
-        )
-    first = min(max(place, 0), shape[dim] - size)
+    if isinstance(shape[dim], int) and isinstance(size, int):
+        first = min(max(place, 0), shape[dim] - size)
+    elif writer.program.algebra.proves(max(place, 0) + size <= shape[dim]):
+        first = max(place, 0)
+    else:
+        return None
     zeros = [0] * len(shape)
     before, behind = (list(shape), list(zeros))
     before[dim], behind[dim] = first, first + size
     parts = [sliced(writer, x, zeros, before)] if first else []
     parts.append(update)
-    parts += [sliced(writer, x, behind, shape)] if first + size < shape[dim] else []
+    is_last = writer.program.algebra.is_same(first + size, shape[dim])
+    parts += [] if is_last else [sliced(writer, x, behind, shape)]
     return joined(writer, parts, dim)
 
 
