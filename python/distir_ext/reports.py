@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import tvm_ffi
 
+from distir_ext._text.logs import package_logger
 from distir_ext._text.tables import as_html, new_table
 
-_LOGGER = logging.getLogger("distir_ext.passes")
+_LOGGER = package_logger("distir_ext.passes")
 
 _open: contextvars.ContextVar[tuple[list[PassReport], ...]] = contextvars.ContextVar(
     "distir_ext_pass_reports", default=()

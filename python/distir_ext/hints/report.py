@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
 from rich.table import Table
 
+from distir_ext._text.logs import package_logger
 from distir_ext._text.tables import as_html, as_text, new_table
 
-LOGGER = logging.getLogger("distir_ext.hints")
+LOGGER = package_logger("distir_ext.hints")
 
 
 @dataclass(frozen=True)
