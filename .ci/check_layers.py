@@ -4,8 +4,8 @@ C++: a file includes only from its own folder and from folders above it in LAYER
 includes only support, abi and runtime, and no backend includes another; only src/ir reads objects
 by reflection, names attributes of TVM's operators, and declares which of TVM's functions the
 compiler calls; the only TVM headers are those of tvm-ffi;
-every global function that is registered is named by the package or by other sources. What only
-tests call is in tests/native.
+every global function that is registered is named by the package or by other sources, and checks
+its arguments. What only tests call is in tests/native.
 
 Python: no import cycle in the package, and a private module imports only private ones.
 
@@ -57,6 +57,8 @@ REFLECTION = re.compile(
 )
 # const ir::GlobalFunction kHash("ffi.StructuralHash");
 DECLARATION = re.compile(r"\bir::(?:GlobalFunction|Field<.*>) \w+\(")
+UNCHECKED = re.compile(r"\bGlobalDef\b")
+CHECKED_BY = ("support", "functions.h")
 OPERATOR_ATTRS = re.compile(r'"relax\.(?:attrs|op)\.[^"]*"')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 REGISTRATION = re.compile(r'(?:\.def(?:_packed)?\(|SetGlobal\()\s*"(distir\.[\w.]+)"')
@@ -94,6 +96,8 @@ def check_includes(root: Path) -> Iterator[str]:
                 yield f"{where}:{number}: {match[0]} is declared in src/ir only"
             if folder != "ir" and DECLARATION.search(line):
                 yield f"{where}:{number}: what is used of TVM is declared in src/ir only"
+            if parts != CHECKED_BY and UNCHECKED.search(line):
+                yield f"{where}:{number}: functions are registered by support::Functions"
             if include := INCLUDE.match(line):
                 problem = check_include(source, parts, allowed, include[1], include[2])
                 if problem:

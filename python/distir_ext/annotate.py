@@ -49,6 +49,7 @@ from distir_ext._annotate.plan_names import check_name
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._hints.fused_weights import Separated, reported, separate_weights
+from distir_ext._text.printable import message_text
 from distir_ext.annotations import Dims, Mark, MeshTable, function_to_annotate, split_mesh
 from distir_ext.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.notation import Notation
@@ -297,11 +298,11 @@ def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site,
             )
         if all(site in chosen for site in tensors):
             earlier = sorted({chosen[site][0] for site in tensors})
-            warnings.warn(
+            warning = (
                 f"pattern {text!r} has no effect: earlier patterns match the same parameters: "
-                f"{_shorten([repr(name) for name in earlier])}",
-                stacklevel=4,
+                f"{_shorten([repr(name) for name in earlier])}"
             )
+            warnings.warn(message_text(warning), stacklevel=4)
         for site, type_ in tensors.items():
             chosen.setdefault(site, (text, type_))
     return chosen
@@ -329,7 +330,8 @@ def _without_repetitions(
                 "an annotation, annotate the module without it"
             )
         name = f"the {site}" if site.kind == RESULT else str(site)
-        warnings.warn(f"{name} of {func} is annotated already, {consequence}", stacklevel=4)
+        warning = message_text(f"{name} of {func} is annotated already, {consequence}")
+        warnings.warn(warning, stacklevel=4)
     return kept
 
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import tvm_ffi
 
 from distir_ext._text.display import Shown
+from distir_ext._text.logs import package_logger
 
-_LOGGER = logging.getLogger("distir_ext.passes")
+_LOGGER = package_logger("distir_ext.passes")
 
 _open: contextvars.ContextVar[tuple[list[PassReport], ...]] = contextvars.ContextVar(
     "distir_ext_pass_reports", default=()

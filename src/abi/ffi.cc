@@ -4,7 +4,6 @@
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/optional.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 
 #include "abi/segment_plan.h"
 #include "abi/transfer_plan.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace abi {
@@ -154,7 +154,7 @@ ffi::Optional<Ints> SegmentAxes(const ffi::String& json, const Ints& shape,
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.abi.TransferTraffic", TransferTraffic)
       .def("distir.abi.TransferAxes", TransferAxes)
       .def("distir.abi.SegmentTraffic", SegmentTraffic)

@@ -1,7 +1,6 @@
 // The steps of programs as plain data, and the passes that legalise equal calls once.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <memory>
@@ -18,6 +17,7 @@
 #include "analysis/step_names.h"
 #include "analysis/timeline/collective_time.h"
 #include "ir/tvm/pass.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace analysis {
@@ -131,23 +131,23 @@ ffi::Array<ffi::Any> ToData(const std::vector<FunctionSteps>& functions) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.analysis.Steps",
            [](ffi::Any cluster, ir::IRModule mod) {
              return ToData(StepReader(CollectiveTimes::Read(cluster)).Read(mod));
            })
       // A function that reads modules one after the other, without times; see program_steps.h.
-      .def("distir.analysis.StepReader",
-           [] {
-             auto reader = std::make_shared<StepReader>();
-             return ffi::Function::FromTyped(
-                 [reader](ir::IRModule mod) { return ToData(reader->Read(mod)); });
-           })
+      .def(
+          "distir.analysis.StepReader",
+          [] {
+            auto reader = std::make_shared<StepReader>();
+            return support::Typed([reader](ir::IRModule mod) { return ToData(reader->Read(mod)); });
+          })
       // A function of modules -> functions, the module of others; see equal_functions.h.
       .def("distir.analysis.EqualFunctions",
            [] {
              auto all = std::make_shared<EqualFunctions>();
-             return ffi::Function::FromTyped([all](ir::IRModule mod) -> ffi::Any {
+             return support::Typed([all](ir::IRModule mod) -> ffi::Any {
                const std::optional<FunctionsOnDevices> found = all->Add(mod);
                if (!found) return ffi::Any();
                ffi::Array<ffi::Any> functions;
@@ -166,7 +166,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.analysis.CollectiveSeconds",
            [](ffi::Any cluster) {
              auto times = std::make_shared<CollectiveTimes>(CollectiveTimes::Read(cluster));
-             return ffi::Function::FromTyped(
+             return support::Typed(
                  [times](ffi::String kind, ffi::String how, double given, double made) {
                    return times->Of(kind, how, given, made);
                  });
@@ -176,8 +176,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [] {
              auto all = std::make_shared<LegalizedOperators>();
              return ffi::Array<ffi::Any>{
-                 ffi::Function::FromTyped([all](ir::IRModule mod) { return all->WithKnown(mod); }),
-                 ffi::Function::FromTyped([all](ir::IRModule mod, ir::IRModule legalized) {
+                 support::Typed([all](ir::IRModule mod) { return all->WithKnown(mod); }),
+                 support::Typed([all](ir::IRModule mod, ir::IRModule legalized) {
                    all->Learn(mod, legalized);
                  })};
            })

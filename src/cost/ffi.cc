@@ -1,11 +1,11 @@
 // The cost model as a global function.
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <string>
 
 #include "cost/collective_cost.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace cost {
@@ -24,10 +24,10 @@ mesh::CollectiveKind KindOf(const ffi::String& name) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.cost.BytesSent",
-                                   [](ffi::String kind, int64_t group_size, double local_bytes) {
-                                     return BytesSent(KindOf(kind), group_size, local_bytes);
-                                   });
+  support::Functions().def("distir.cost.BytesSent",
+                           [](ffi::String kind, int64_t group_size, double local_bytes) {
+                             return BytesSent(KindOf(kind), group_size, local_bytes);
+                           });
 }
 
 }  // namespace cost

@@ -1,7 +1,6 @@
 #include "dialect/mesh_names.h"
 
 #include <tvm/ffi/container/map.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <deque>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include "ir/tvm/functions.h"
 #include "ir/tvm/reflection.h"
 #include "ir/tvm/registration.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace dialect {
@@ -116,7 +116,7 @@ void NameAsKnown(MeshTable* table, const ir::DeviceMesh& device_mesh) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.op.RememberNames", [](ir::Node mesh, AxisNames names) {
+  support::Functions().def("distir.op.RememberNames", [](ir::Node mesh, AxisNames names) {
     RememberNames(ir::DeviceMesh::Cast(mesh), names);
   });
 }

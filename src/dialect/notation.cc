@@ -6,9 +6,9 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/optional.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include "dialect/mesh_table.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace dialect {
@@ -22,7 +22,7 @@ namespace {
 ffi::Function Notation(ffi::Optional<ir::IRModule> mod) {
   auto meshes = std::make_shared<MeshTable>();
   if (mod.has_value()) *meshes = MeshTable(*mod);
-  return ffi::Function::FromTyped([meshes](ir::DTensorType type, bool among_meshes) {
+  return support::Typed([meshes](ir::DTensorType type, bool among_meshes) {
     return ffi::String(among_meshes ? meshes->TextAmongMeshes(type) : meshes->Text(type));
   });
 }
@@ -34,7 +34,7 @@ ffi::Function Notation(ffi::Optional<ir::IRModule> mod) {
 ffi::Function NamedMesh(ffi::Optional<ir::IRModule> mod) {
   auto meshes = std::make_shared<MeshTable>();
   if (mod.has_value()) *meshes = MeshTable(*mod);
-  return ffi::Function::FromTyped([meshes](ir::DTensorType type) {
+  return support::Typed([meshes](ir::DTensorType type) {
     const mesh::Mesh& named = meshes->NamedMesh(type.device_mesh());
     ffi::Array<ffi::String> names;
     for (int axis = 0; axis < named.ndim(); ++axis) names.push_back(named.AxisName(axis));
@@ -43,9 +43,7 @@ ffi::Function NamedMesh(ffi::Optional<ir::IRModule> mod) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
-      .def("distir.op.Notation", Notation)
-      .def("distir.op.NamedMesh", NamedMesh);
+  support::Functions().def("distir.op.Notation", Notation).def("distir.op.NamedMesh", NamedMesh);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <iterator>
@@ -16,6 +15,7 @@
 #include "explain/explainer.h"
 #include "explain/moves.h"
 #include "explain/program.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace explain {
@@ -93,15 +93,15 @@ std::vector<std::string> ShardingsOf(Program* program, const FunctionView& view,
 TVM_FFI_STATIC_INIT_BLOCK() {
   // Reads a module once; gives functions of (function name) -> variable names, and of (function
   // name, variable: a name or a Var) -> lines, none if the function has no such variable.
-  ffi::reflection::GlobalDef().def("distir.explain.Program", [](ir::IRModule mod) {
+  support::Functions().def("distir.explain.Program", [](ir::IRModule mod) {
     auto program = std::make_shared<Program>(mod);
     return ffi::Array<ffi::Function>{
-        ffi::Function::FromTyped([program](ffi::String function) {
+        support::Typed([program](ffi::String function) {
           std::vector<std::string> names;
           for (const ir::Var& var : program->Function(function)->order) names.push_back(var.name());
           return ToArray(names);
         }),
-        ffi::Function::FromTyped([program](ffi::String function, ffi::Any which) {
+        support::Typed([program](ffi::String function, ffi::Any which) {
           const FunctionView& view = *program->Function(function);
           std::vector<ir::Var> vars;
           if (auto name = which.as<ffi::String>()) {
@@ -125,29 +125,29 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   // of a move) -> why there is such a move, of (function name) -> what passes made, by variable:
   // the operator and the variable that it was made for; and of (function name) -> how the tensors
   // of each variable are sharded, empty where that is not known.
-  ffi::reflection::GlobalDef().def("distir.explain.Moves", [](ir::IRModule mod) {
+  support::Functions().def("distir.explain.Moves", [](ir::IRModule mod) {
     using Listed = std::map<std::string, std::vector<MovedTensor>>;
     auto program = std::make_shared<Program>(mod);
     auto listed = std::make_shared<Listed>();
     return ffi::Array<ffi::Function>{
-        ffi::Function::FromTyped([program, listed](ffi::String function) {
+        support::Typed([program, listed](ffi::String function) {
           std::vector<MovedTensor>& moves = (*listed)[function];
           moves = ListMoves(program.get(), *program->Function(function));
           ffi::Array<Data> rows;
           for (const MovedTensor& move : moves) rows.push_back(ToData(move));
           return rows;
         }),
-        ffi::Function::FromTyped([program, listed](ffi::String function, int64_t index) {
+        support::Typed([program, listed](ffi::String function, int64_t index) {
           const MovedTensor& move = listed->at(function).at(index);
           return ToData(CauseOf(program.get(), *program->Function(function), move));
         }),
-        ffi::Function::FromTyped([program](ffi::String function) {
+        support::Typed([program](ffi::String function) {
           Data made;
           for (const auto& [name, origin] : program->Function(function)->made)
             made.Set(name, ToArray({origin.op, origin.variable}));
           return made;
         }),
-        ffi::Function::FromTyped([program](ffi::String function) {
+        support::Typed([program](ffi::String function) {
           const FunctionView& view = *program->Function(function);
           Data shardings;
           for (const ir::Var& var : view.order)

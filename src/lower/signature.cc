@@ -1,7 +1,6 @@
 #include "lower/signature.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <cctype>
@@ -20,6 +19,7 @@
 #include "lower/stages/mesh_index.h"
 #include "padding/extents.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace lower {
@@ -370,7 +370,7 @@ namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   // For the reader, which is in Python.
-  ffi::reflection::GlobalDef().def("distir.lower.SignatureVersion", [] { return kVersion; });
+  support::Functions().def("distir.lower.SignatureVersion", [] { return kVersion; });
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
  */
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <limits>
@@ -22,6 +21,7 @@
 
 #include "mesh/layout.h"
 #include "mesh/plain_data.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace mesh {
@@ -67,7 +67,7 @@ ffi::Shape ShardShape(const Ints& shape, const Ints& parts) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.mesh.AxisName",
            [](int64_t axis) { return ffi::String(Mesh().AxisName(ToIndex(axis))); })
       .def("distir.mesh.Blocks", BlocksOf)

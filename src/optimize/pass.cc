@@ -1,7 +1,6 @@
 // OptimizeCollectives: the optimisations of collectives on DTensors, in order.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <set>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "ir/build.h"
 #include "ir/report.h"
 #include "optimize/optimization.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace optimize {
@@ -57,7 +57,7 @@ ffi::Array<ffi::Any> ToAttr(const std::vector<std::pair<std::string, Tally>>& ta
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   // Names in order of running, and whether each is on by default.
-  ffi::reflection::GlobalDef().def("distir.optimize.List", [] {
+  support::Functions().def("distir.optimize.List", [] {
     ffi::Array<ffi::Array<ffi::Any>> all;
     for (const Optimization& each : AllOptimizations())
       all.push_back({ffi::String(each.name), each.is_on});

@@ -1,7 +1,5 @@
 #include "outline/outline_repeats.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -18,6 +16,7 @@
 #include "ir/tvm/pass.h"
 #include "outline/repeats.h"
 #include "outline/segment.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace outline {
@@ -304,12 +303,11 @@ ir::IRModule OutlineRepeats(const ir::IRModule& mod, int64_t min_operators) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def(
-      "distir.transform.OutlineRepeats", [](int64_t min_operators) {
-        return ir::MakeModulePass("OutlineRepeats", [min_operators](const ir::IRModule& mod) {
-          return OutlineRepeats(mod, min_operators);
-        });
-      });
+  support::Functions().def("distir.transform.OutlineRepeats", [](int64_t min_operators) {
+    return ir::MakeModulePass("OutlineRepeats", [min_operators](const ir::IRModule& mod) {
+      return OutlineRepeats(mod, min_operators);
+    });
+  });
 }
 
 }  // namespace outline

@@ -24,6 +24,7 @@
 #include "propagation/pass.h"
 #include "redistribute/pass.h"
 #include "split/pass.h"
+#include "support/functions.h"
 #include "target/cpu/passes.h"
 
 namespace distir {
@@ -139,19 +140,18 @@ ffi::ObjectRef MakePass(const std::string& name, Phase needs, const Transform& r
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  using ffi::reflection::GlobalDef;
   for (const Step& step : kSteps) {
     if (step.run == nullptr) continue;
-    GlobalDef().def(("distir.transform." + std::string(step.pass)).c_str(),
-                    [&step] { return MakePass(step.pass, step.needs, step.run); });
-    GlobalDef().def(("distir.step." + std::string(step.pass)).c_str(),
-                    [&step] { return MakeStep(step.pass, step.needs, step.run); });
+    support::Functions().def(("distir.transform." + std::string(step.pass)).c_str(),
+                             [&step] { return MakePass(step.pass, step.needs, step.run); });
+    support::Functions().def(("distir.step." + std::string(step.pass)).c_str(),
+                             [&step] { return MakeStep(step.pass, step.needs, step.run); });
   }
   for (const Step& step : kCpuSteps) {
-    GlobalDef().def(("distir.transform." + std::string(step.pass)).c_str(),
-                    [&step] { return MakeStep(step.pass, step.needs, step.run); });
+    support::Functions().def(("distir.transform." + std::string(step.pass)).c_str(),
+                             [&step] { return MakeStep(step.pass, step.needs, step.run); });
   }
-  GlobalDef().def(
+  support::Functions().def(
       "distir.transform.OptimizeCollectives",
       [](ffi::Array<ffi::String> enable, ffi::Array<ffi::String> disable, int64_t combine_bytes,
          int64_t sequence_bytes, int64_t prefetch_bytes, ffi::String ccl) {
@@ -166,7 +166,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
         });
       });
   // By step: name, phase that it needs, phase that it gives, whether it is implied.
-  GlobalDef().def("distir.phases.Steps", [] {
+  support::Functions().def("distir.phases.Steps", [] {
     ffi::Array<ffi::Array<ffi::Any>> rows;
     for (const Step& step : kSteps) {
       rows.push_back({ffi::String(step.pass), ffi::String(NameOf(step.needs)),
@@ -174,7 +174,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     }
     return rows;
   });
-  GlobalDef().def("distir.phases.PhaseOf", [](ir::IRModule mod) -> ffi::Any {
+  support::Functions().def("distir.phases.PhaseOf", [](ir::IRModule mod) -> ffi::Any {
     const std::optional<Phase> phase = PhaseOf(mod);
     return phase ? ffi::Any(ffi::String(NameOf(*phase))) : ffi::Any();
   });

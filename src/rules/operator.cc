@@ -1,13 +1,12 @@
 #include "rules/operator.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <map>
 #include <string>
 #include <unordered_set>
 
 #include "ir/rewriter.h"
 #include "ir/tvm/registration.h"
+#include "support/functions.h"
 #include "support/pointer_map.h"
 
 namespace distir {
@@ -110,12 +109,12 @@ bool Accumulates(const ir::Call& call) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.rules.AccumulatingOperators", AccumulatingOperators)
       .def("distir.rules.CallsOperator", CallsOperator)
       .def("distir.rules.Accumulates", Accumulates);
   // The table: operator, family, parallel, reduced, needs replication, decomposed, replicated.
-  ffi::reflection::GlobalDef().def("distir.rules.List", [] {
+  support::Functions().def("distir.rules.List", [] {
     std::map<std::string, ffi::Array<ffi::String>> rows;
     for (const std::string& name : ir::ListOpNames()) {
       for (const auto& [prefix, decomposed] : kOfDistribution) {

@@ -9,7 +9,6 @@
  */
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/session/job.h"
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -275,8 +275,7 @@ void SegmentExchange(TensorView x, const String& plan_json, TensorView out) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.all_reduce", AllReduce)
       .def("distir.runtime.new_tensor", NewTensor)
       .def("distir.runtime.shared_all_reduce", SharedAllReduce)

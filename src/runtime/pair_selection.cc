@@ -8,7 +8,6 @@
  */
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <cstring>
@@ -20,6 +19,7 @@
 #include "runtime/kernels/zero_test.h"
 #include "runtime/row_exchange.h"
 #include "support/dtypes.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -147,7 +147,7 @@ void ScatterRows(TensorView x, TensorView weights, const String& groups, int64_t
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.select_pairs", SelectPairs)
       .def("distir.runtime.place_pairs", PlacePairs)
       .def("distir.runtime.gather_rows", GatherRows)

@@ -9,7 +9,6 @@
  */
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <cstring>
@@ -22,6 +21,7 @@
 #include "runtime/kernels/zero_test.h"
 #include "runtime/row_exchange.h"
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -107,7 +107,7 @@ void CombineSlots(TensorView y, TensorView mask, const String& groups, int64_t /
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.dispatch_slots", DispatchSlots)
       .def("distir.runtime.combine_slots", CombineSlots);
 }

@@ -10,7 +10,6 @@
  */
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include "runtime/row_exchange.h"
 #include "runtime/session/worker_context.h"
 #include "support/dtypes.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -172,7 +172,7 @@ void CombineTokens(TensorView y, TensorView ids, TensorView counts, const String
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.dispatch_tokens", DispatchTokens)
       .def("distir.runtime.combine_tokens", CombineTokens);
 }

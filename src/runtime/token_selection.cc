@@ -7,7 +7,6 @@
  * on: it takes the rows (2, 0, 3), with the counts 1 and 2, and zeros stay in place of row 1.
  */
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <cstring>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/row_exchange.h"
 #include "support/dtypes.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -91,7 +91,7 @@ void PlaceTokens(TensorView y, TensorView ids, TensorView counts, TensorView fir
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.select_tokens", SelectTokens)
       .def("distir.runtime.place_tokens", PlaceTokens);
 }

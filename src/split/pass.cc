@@ -2,8 +2,6 @@
 // R.concat and R.split.
 #include "split/pass.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include "dialect/operators/annotation.h"
 #include "dialect/placement.h"
 #include "ir/rewriter.h"
@@ -14,6 +12,7 @@
 #include "split/lifted_operators.h"
 #include "split/sorted_rows.h"
 #include "split/unrolled_sums.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace split {
@@ -36,7 +35,7 @@ bool StatesSharding(const ir::IRModule& mod) {
 
 // For who looks at a module before it is partitioned.
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("distir.split.LiftOperators", LiftOperators);
+  support::Functions().def("distir.split.LiftOperators", LiftOperators);
 }
 
 }  // namespace

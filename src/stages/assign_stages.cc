@@ -1,6 +1,5 @@
 // AssignStages: a function's bindings in contiguous stages, each on a mesh of its own.
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <map>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "stages/stage_plan.h"
 #include "stages/work.h"
 #include "support/error.h"
+#include "support/functions.h"
 #include "support/in_order.h"
 
 namespace distir {
@@ -411,7 +411,7 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def(
+  support::Functions().def(
       "distir.transform.AssignStages",
       [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes, dialect::AxisNames names,
          ffi::Optional<ir::DeviceMesh> whole, int axis, dialect::AxisNames names_of_whole,

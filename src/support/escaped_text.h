@@ -4,10 +4,12 @@
  *
  * Example: EscapedText("w\n\x1b[2J") is "w\\n\\x1b[2J": what a terminal would obey and what begins
  * a line is spelled as Python spells it in a string (`_text/printable.py` does the same).
+ * MessageText is the same of a message, and of each word leaves what a reader needs.
  */
 #ifndef DISTIR_SUPPORT_ESCAPED_TEXT_H_
 #define DISTIR_SUPPORT_ESCAPED_TEXT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -51,6 +53,31 @@ inline std::string EscapedText(std::string_view text) {
     i += size;
   }
   return result;
+}
+
+/*! \brief A message on one line, in which words have at most some 400 bytes: of longer ones the
+ * begin and the end are left, with how much is left out between them. */
+inline std::string MessageText(std::string_view text) {
+  constexpr size_t kLongest = 400;
+  auto continues = [&text](size_t i) {  // within a character of UTF-8
+    return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
+  };
+  std::string cut;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size() - 1) + 1;  // behind the space
+    size_t left = begin + kLongest / 2, right = end - std::min(end, kLongest / 2);
+    while (continues(left)) ++left;
+    while (continues(right)) ++right;
+    if (end - begin <= kLongest || left >= right) {
+      cut.append(text.substr(begin, end - begin));
+    } else {
+      cut.append(text.substr(begin, left - begin));
+      cut += "...(" + std::to_string(right - left) + " more)...";
+      cut.append(text.substr(right, end - right));
+    }
+    begin = end;
+  }
+  return EscapedText(cut);
 }
 
 }  // namespace support

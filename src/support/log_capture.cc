@@ -4,7 +4,6 @@
 // with it. Everything else goes on to where std::cerr led before, at once; a line that may become
 // a warning waits for its end.
 #include <tvm/ffi/container/array.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "support/functions.h"
 
 namespace distir {
 
@@ -103,7 +104,7 @@ class LogCapture : public std::streambuf {
 };
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.support.BeginLogCapture", [] { LogCapture::Global().Begin(); })
       .def("distir.support.EndLogCapture", [] {
         ffi::Array<ffi::String> warnings;

@@ -1,7 +1,5 @@
 #include "verify/violations.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -21,6 +19,7 @@
 #include "lower/local/local_view.h"
 #include "padding/extents.h"
 #include "redistribute/partial.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace verify {
@@ -371,7 +370,7 @@ ffi::Array<ffi::String> ToArray(ir::IRModule mod) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.verify.Propagated", ToArray<VerifyPropagated>)
       .def("distir.verify.Legalized", ToArray<VerifyLegalized>)
       .def("distir.verify.Lowered", ToArray<VerifyLowered>);

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import tvm
 from tests.hostile_names.entities import MARK
+from tests.hostile_names.errors import CLUSTER, refused
 from tvm import relax
 
 import distir_ext as dx
@@ -22,14 +23,13 @@ from distir_ext._text.printable import printable
 from distir_ext.analysis.page import report_page
 from distir_ext.analysis.tables import collective_table, sharding_table
 
-CLUSTER = dx.Cluster.preset("H100")
-
 
 class Program:
     """A program, with what several outputs start from."""
 
-    def __init__(self, mod: tvm.IRModule, folder: Path) -> None:
+    def __init__(self, mod: tvm.IRModule, folder: Path, name: str) -> None:
         self.mod = mod
+        self.name = name
         self.folder = folder
 
     @functools.cached_property
@@ -160,6 +160,7 @@ OUTPUTS: dict[str, tuple[str, Callable[[Program], object]]] = {
     ),
     "collectives": ("table", lambda it: collective_table(dx.analysis.collectives(it.lowered))),
     "errors": ("terminal", refusals),
+    "errors of every entry": ("terminal", lambda it: refused(it, it.name)),
 }
 
 

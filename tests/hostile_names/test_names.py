@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
+import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.hostile_names.entities import ENTITIES, NAMES, ODD
-from tests.hostile_names.outputs import CHECKS, OUTPUTS, Program, check_python
+from tests.hostile_names.outputs import CHECKS, OUTPUTS, Program, check_python, check_terminal
 
 import distir_ext as dx
+from distir_ext._params.progress import PATIENCE, counting_bar
+from distir_ext._text.logs import package_logger
+from distir_ext._text.printable import printable
 from distir_ext.cli.shared.programs import run_file
 
 
 def check(entity, kind, folder, outputs=tuple(OUTPUTS)):
-    program = Program(ENTITIES[entity](NAMES[kind]), folder)
+    name = NAMES[kind]
+    program = Program(ENTITIES[entity](name), folder, name)
     for output in outputs:
         medium, write = OUTPUTS[output]
         written = write(program)
@@ -52,6 +60,34 @@ def test_what_is_printed_runs(entity, tmp_path):
         file.write_text(text)
         if entity != "symbolic size":  # TVM parses no kernel with one, whatever its name
             assert dx.script(run_file(file).Module, comments=False) == text
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_errors_of_workers(kind):
+    """Threads, processes and those of other hosts say the same, of which one error is made."""
+    name = NAMES[kind]
+    texts = ("function", "operator", "kind", "message", "backtrace", "host")
+    error = dx.WorkerError({"worker": 0, "device": 0} | dict.fromkeys(texts, name))
+    for text in (str(error), error.function, error.operator, error.kind, error.host):
+        check_terminal(text.replace("\n", " "))
+        assert len(text) < 4000
+    assert error.backtrace == printable(error.backtrace)
+
+
+def test_logs_and_bars():
+    """What takes a name into a log or a progress bar makes text of it."""
+    written, shown = io.StringIO(), io.StringIO()
+    logger, handler = package_logger("distir_ext.test"), logging.StreamHandler(written)
+    logger.addHandler(handler)
+    logger.warning("of %s", NAMES["all at once"])
+    console = Console(file=shown, force_terminal=True, color_system=None, width=400)
+    with counting_bar(f"measuring [red]{NAMES['all at once']}", 2, console) as advance:
+        time.sleep(1.1 * PATIENCE)
+        advance()
+    logger.removeHandler(handler)
+    check_terminal(written.getvalue())
+    assert "[red]" in shown.getvalue()
+    assert "\x1b[2J" not in shown.getvalue()
 
 
 def test_one_function_escapes_for_html():

@@ -128,6 +128,11 @@ def test_good_includes_pass(tmp_path):
         ),
         ("src/rules/b.h", '#include "rule.h"', '"rule.h" is not a file under src'),
         ("src/ir/b.h", "#include <tvm/ir/expr.h>", "<tvm/ir/expr.h> is not a header of tvm-ffi"),
+        (
+            "src/rules/b.cc",
+            'ffi::reflection::GlobalDef().def("distir.a", A);',
+            "functions are registered by support::Functions",
+        ),
         ("src/rules/b.cc", 'auto y = refl::GetFieldInfo("a");', "GetFieldInfo is for src/ir only"),
         ("src/lower/b.cc", 'refl::FieldGetter get("a");', "FieldGetter is for src/ir only"),
         (

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import tvm_ffi
 
+from distir_ext._text.logs import package_logger
+
 _LOGGER = "distir_ext.tvm"
 
 # What says nothing about the user's program, or nothing that the user could change: each is logged
@@ -33,7 +35,7 @@ def captured() -> Iterator[None]:
         yield
     finally:
         lines = tvm_ffi.get_global_func("distir.support.EndLogCapture")()
-        logger = logging.getLogger(_LOGGER)
+        logger = package_logger(_LOGGER)
         for line in dict.fromkeys(str(each).partition(": Warning: ")[2] for each in lines):
             is_noise = line.startswith(_NOISE)
             logger.log(logging.INFO if is_noise else logging.WARNING, "TVM: %s", line)

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import tvm_ffi
 
 from distir_ext._launch.place import Place
+from distir_ext._launch.waiting import in_time
 
 LIBRARY_VARIABLE = "DISTIR_EXT_MPI_LIBRARY"
 _STANDARD = ("libmpi_abi.so.1", "libmpi_abi.so.0")
@@ -91,23 +91,12 @@ def check_kept() -> None:
 
 
 def _in_time(work: Callable[[], _Result], limit: float) -> _Result:
-    outcome: list[_Result | MpiError] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except (MpiError, RuntimeError) as error:
-            outcome.append(MpiError(str(error)))
-
-    # MPI waits without limit, and nothing ends it but the end of the process.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(limit)
-    if not outcome:
-        raise MpiError(f"after {limit:g} seconds not all copies have come to MPI_Init")
-    if isinstance(outcome[0], MpiError):
-        raise outcome[0]
-    return outcome[0]
+    try:
+        return in_time(work, limit)
+    except TimeoutError:
+        raise MpiError(f"after {limit:g} seconds not all copies have come to MPI_Init") from None
+    except RuntimeError as error:
+        raise MpiError(str(error)) from None
 
 
 def _begin(place: Place) -> None:

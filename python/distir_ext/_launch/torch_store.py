@@ -8,6 +8,7 @@ from typing import Any
 
 from distir_ext._launch.launchers import STORE_PORT, Reader, WrongValueError
 from distir_ext._launch.place import Place
+from distir_ext._launch.waiting import in_time
 from distir_ext._text.printable import shown
 
 _kept: list[Any] = []  # a store that this process has started lasts as long as the process
@@ -46,7 +47,8 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
     # Others than torchrun set its variables and leave the store to rank 0.
     starts = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     key = f"distir_ext/{attempt}"
-    try:
+
+    def through_store() -> bytes:
         store = TCPStore(
             host,
             port,
@@ -60,7 +62,10 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
             store.set(key, message)
             return message
         return bytes(store.get(key))
-    except (RuntimeError, ValueError) as error:
+
+    try:
+        return in_time(through_store, limit)
+    except (RuntimeError, TimeoutError, ValueError) as error:
         said = shown(str(error).partition("\n")[0].rstrip("."))
         raise StoreError(
             f"rank 0 says nothing through the store at {shown(host)}:{port}: {said}"

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 
 import tvm_ffi
 
+from distir_ext._text.logs import package_logger
+
 
 def install() -> None:
     """Registers the sink that the native library looks up."""
-    logger = logging.getLogger("distir_ext")
+    logger = package_logger("distir_ext")
 
     # Without a handler, Python prints the message alone, among those of other libraries.
     def warn(message: str) -> None:

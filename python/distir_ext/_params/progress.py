@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from distir_ext._text.printable import shown
+
 # What is shorter shows nothing, in seconds.
 PATIENCE = 1.0
 
@@ -98,13 +100,13 @@ def counting_bar(
         yield lambda: None
         return
     progress = Progress(
-        TextColumn(what),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         console=console,
         transient=True,
     )
-    task = progress.add_task("", total=total)
+    task = progress.add_task(shown(what), total=total)
     patience = threading.Timer(PATIENCE, progress.start)  # while nothing is done
     patience.daemon = True
     patience.start()

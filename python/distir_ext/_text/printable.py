@@ -15,6 +15,7 @@ _CONTROL = re.compile(
 LONGEST = 400
 """How many characters of a name messages, tables and pictures show."""
 
+_LONG_WORD = re.compile(rf"\S{{{LONGEST + 1},}}")
 _CONTROL_OR_LINE = re.compile(f"[\t\n]|{_CONTROL.pattern}")
 
 
@@ -42,6 +43,21 @@ def shown(text: str, longest: int = LONGEST) -> str:
         half = longest // 2
         text = f"{text[:half]}...({len(text) - 2 * half} more)...{text[-half:]}"
     return printable_line(text)
+
+
+def message_text(text: str) -> str:
+    """The text of an error or a log, in which words that have a name of others are not long.
+
+    It is one line, unless it is a :class:`TextLines`.
+    """
+    if isinstance(text, TextLines):
+        return TextLines(map(message_text, text.split("\n")))
+    return printable_line(with_short_words(text))
+
+
+def with_short_words(text: str) -> str:
+    """The text with words of at most :data:`LONGEST` characters, cut as :func:`shown` does."""
+    return _LONG_WORD.sub(lambda found: shown(found[0]), text)
 
 
 class TextLines(str):

@@ -15,7 +15,7 @@ import tvm_ffi
 from distir_ext._params.checkpoint import open_params
 from distir_ext._params.memory_file import MemoryFile
 from distir_ext._params.stored_array import Stored
-from distir_ext._text.printable import printable, printable_line
+from distir_ext._text.printable import printable, shown, with_short_words
 from distir_ext._workers.lifecycle import Lifecycle
 from distir_ext._workers.standard_streams import open_closed_ones
 
@@ -56,17 +56,17 @@ class WorkerError(RuntimeError):
     def __init__(self, failure: dict[str, Any]) -> None:
         self.worker: int = int(failure["worker"])
         self.device: int = int(failure["device"])
-        self.host: str = str(failure.get("host", ""))
+        self.host: str = shown(str(failure.get("host", "")))
         # Names and messages are of programs and files of others, whatever the workers are.
-        self.function: str = printable_line(str(failure["function"]))
-        self.operator: str = printable_line(str(failure["operator"]))
-        self.kind: str = printable_line(str(failure["kind"]))
+        self.function: str = shown(str(failure["function"]))
+        self.operator: str = shown(str(failure["operator"]))
+        self.kind: str = shown(str(failure["kind"]))
         self.backtrace: str = printable(str(failure["backtrace"]))
         where = f' in operator "{self.operator}"' if self.operator else ""
         on = f" on host {self.host}" if self.host else ""
         super().__init__(
             f'worker {self.worker} (device {self.device}{on}) failed in "{self.function}"{where}: '
-            f"{self.kind}: {printable(str(failure['message']))}"
+            f"{self.kind}: {printable(with_short_words(str(failure['message'])))}"
         )
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
 from rich.table import Table
 
 from distir_ext._text.display import Shown, tables
+from distir_ext._text.logs import package_logger
 from distir_ext._text.tables import as_text
 
-LOGGER = logging.getLogger("distir_ext.hints")
+LOGGER = package_logger("distir_ext.hints")
 
 
 @dataclass(frozen=True)

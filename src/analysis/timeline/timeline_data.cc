@@ -2,7 +2,6 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "analysis/timeline/timeline.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace analysis {
@@ -113,9 +113,8 @@ Data Simulate(const Data& data) {
   found.Set("last_event", result.last_event);
   found.Set("classes", classes);
   found.Set("blocked", blocked);
-  found.Set("seconds_without", ffi::Function::FromTyped([timeline](int label) {
-              return timeline->SecondsWithout(label);
-            }));
+  found.Set("seconds_without",
+            support::Typed([timeline](int label) { return timeline->SecondsWithout(label); }));
   return found;
 }
 
@@ -146,7 +145,7 @@ Rows Peers(const ffi::String& plan, const ffi::Array<int64_t>& ids) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.analysis.Simulate", Simulate)
       .def("distir.analysis.SimulatedSeconds", SimulatedSeconds)
       .def("distir.analysis.Peers", Peers);

@@ -1,12 +1,11 @@
 #include "ir/module/numbered.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
+#include "support/functions.h"
 #include "support/name_set.h"
 
 namespace distir {
@@ -101,7 +100,7 @@ std::vector<std::string> UnfoldNames(const ffi::Any& folded) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.ir.UnfoldNames", [](const ffi::Any& folded) {
+  support::Functions().def("distir.ir.UnfoldNames", [](const ffi::Any& folded) {
     ffi::Array<ffi::String> names;
     for (const std::string& name : UnfoldNames(folded)) names.push_back(name);
     return names;

@@ -7,6 +7,7 @@
 #include "ir/module/normal_form.h"
 #include "ir/module/well_formed.h"
 #include "ir/report.h"
+#include "support/escaped_text.h"
 
 namespace distir {
 namespace ir {
@@ -18,15 +19,26 @@ const GlobalFunction kPassInfo("transform.PassInfo");
 
 constexpr int kOptLevel = 0;
 
+// What a pass refuses has names of the program, which may be anything. TVM's own errors have lines
+// that say where they were raised.
+IRModule RunPass(const std::string& name, const std::function<IRModule(IRModule)>& transform,
+                 const IRModule& mod) {
+  try {
+    CheckWellFormed(mod, name);
+    return RunReported(name, NormalForm(mod), transform);
+  } catch (const ffi::Error& error) {
+    if (error.kind() == "InternalError") throw;
+    throw ffi::Error(error.kind(), support::MessageText(error.message()), error.backtrace());
+  }
+}
+
 }  // namespace
 
 ffi::ObjectRef MakeModulePass(const std::string& name,
                               std::function<IRModule(IRModule)> transform) {
   ffi::Function run = ffi::Function::FromTyped(
       [name, transform](ffi::RValueRef<IRModule> mod, ffi::ObjectRef) -> IRModule {
-        IRModule input = *std::move(mod);
-        CheckWellFormed(input, name);
-        return RunReported(name, NormalForm(input), transform);
+        return RunPass(name, transform, *std::move(mod));
       });
   ffi::Any info = kPassInfo(kOptLevel, name, ffi::Array<ffi::String>(), false);
   return kMakeModulePass(run, info).cast<ffi::ObjectRef>();

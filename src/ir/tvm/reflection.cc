@@ -7,6 +7,8 @@
 
 #include <unordered_set>
 
+#include "support/functions.h"
+
 namespace distir {
 namespace ir {
 
@@ -184,7 +186,7 @@ ffi::Any PlainFields(const ffi::String& type_key) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.ir.Resolve", ResolveAll)
       .def("distir.ir.PlainFields", PlainFields);
 }

@@ -1,7 +1,6 @@
 #include "lower/local/local_shardings.h"
 
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "ir/notes.h"
 #include "ir/rewriter.h"
 #include "lower/stages/mesh_index.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace lower {
@@ -203,9 +203,7 @@ ffi::Map<ffi::String, ffi::String> Texts(const ir::IRModule& mod, const ir::Func
 
 }  // namespace
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.lower.WorkerShardings", Texts);
-}
+TVM_FFI_STATIC_INIT_BLOCK() { support::Functions().def("distir.lower.WorkerShardings", Texts); }
 
 }  // namespace lower
 }  // namespace distir

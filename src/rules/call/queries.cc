@@ -1,6 +1,5 @@
 // What Python asks of calls: their factor rules, and the same calls on tensors of other sizes.
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "rules/stated/user_rules.h"
 #include "rules/tir/resized_kernels.h"
 #include "rules/tir/rule.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace rules {
@@ -56,7 +56,7 @@ ffi::String Written(const FactorRule& rule) {
 /*! \brief Gives the rule of each call in a module; that of a kernel is derived once. */
 ffi::Function OfCallsIn(const ir::IRModule& mod) {
   auto kernels = std::make_shared<KernelTable>(mod.functions());
-  return ffi::Function::FromTyped([kernels](const ir::Call& call) {
+  return support::Typed([kernels](const ir::Call& call) {
     return Written(RuleOf(ViewCall(call, call.ty(), kernels.get())));
   });
 }
@@ -82,7 +82,7 @@ ffi::Function ResizedKernelsOf(const ir::IRModule& mod) {
   };
   auto kernels = std::make_shared<Kernels>(
       Kernels{KernelTable(mod.functions()), ResizedKernels(mod.functions(), "cut")});
-  return ffi::Function::FromTyped([kernels](const ir::Call& call, int64_t factor, int64_t size) {
+  return support::Typed([kernels](const ir::Call& call, int64_t factor, int64_t size) {
     ffi::Array<ffi::Any> found;
     const KernelRule* kernel = ResizableKernel(call, factor, &kernels->rules);
     if (kernel == nullptr) return found;
@@ -108,7 +108,7 @@ bool CommutesWithSum(const ir::Call& call, const ffi::Array<bool>& summed) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.rules.OfCallsIn", OfCallsIn)
       .def("distir.rules.ResizedKernels", ResizedKernelsOf)
       .def("distir.rules.CommutesWithSum", CommutesWithSum)

@@ -1,13 +1,13 @@
 #include "rules/stated/user_rules.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <map>
 #include <memory>
 
 #include "ir/build.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace rules {
@@ -54,7 +54,7 @@ std::optional<RuleText> StatedRule(const std::string& name, const ir::PrimFunc& 
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.rules.Register",
            [](const ffi::String& name, const ffi::String& text) {
              UserRules()[name] = std::make_unique<RuleText>(ParseRule(name, text));

@@ -1,7 +1,5 @@
 #include "rules/tir/kernel_rule.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,6 +9,7 @@
 #include "ir/symbolic.h"
 #include "rules/tir/kernel.h"
 #include "rules/tir/partial_buffers.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace rules {
@@ -343,7 +342,7 @@ std::string Describe(const KernelRule& rule) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.rules.DescribeKernel", [](ir::PrimFunc function) {
+  support::Functions().def("distir.rules.DescribeKernel", [](ir::PrimFunc function) {
     return Describe(DeriveKernelRule(function));
   });
 }

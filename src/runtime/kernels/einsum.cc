@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "runtime/kernels/floats/stored_float.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -307,8 +307,7 @@ void Einsum(TensorView a, TensorView b, const String& subscripts, TensorView out
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.einsum", Einsum)
       .def("distir.runtime.set_blas_library", [](const String& path, const String& prefix) {
         SetBlasLibrary(std::string(path), std::string(prefix));

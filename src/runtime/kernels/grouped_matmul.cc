@@ -2,7 +2,6 @@
 // ordered by expert, each by the matrix of its expert. Only the rows that counts state are
 // computed, those behind them are zeros.
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "runtime/kernels/einsum.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -93,7 +93,7 @@ void GroupedMatmul(TensorView rows, TensorView experts, TensorView counts, int64
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.runtime.grouped_matmul", GroupedMatmul);
+  support::Functions().def("distir.runtime.grouped_matmul", GroupedMatmul);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "runtime/kernels/lapack.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
@@ -10,6 +8,7 @@
 
 #include "runtime/kernels/blas.h"
 #include "runtime/kernels/strided_copy.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -352,8 +351,7 @@ void Syevd(TensorView a, const String& options, TensorView vectors, TensorView v
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.lapack.potrf", Potrf)
       .def("distir.lapack.getrf", Getrf)
       .def("distir.lapack.trsm", Trsm)

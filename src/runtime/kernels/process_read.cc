@@ -2,12 +2,13 @@
 
 #include <sys/uio.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <vector>
+
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -127,8 +128,7 @@ int ReadProcess(pid_t process, const BoxCopy& copy, const char* source, char* ta
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef().def("distir.runtime.can_read_process", CanRead);
+  support::Functions().def("distir.runtime.can_read_process", CanRead);
 }
 
 }  // namespace distir::runtime

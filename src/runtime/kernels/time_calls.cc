@@ -2,12 +2,13 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <vector>
+
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -62,9 +63,7 @@ ffi::Array<double> TimeCalls(const ffi::Array<ffi::Function>& functions,
   return medians;
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("distir.runtime.time_calls", TimeCalls);
-}
+TVM_FFI_STATIC_INIT_BLOCK() { support::Functions().def("distir.runtime.time_calls", TimeCalls); }
 
 }  // namespace
 

@@ -6,10 +6,10 @@
  * that connect processes or GPUs; on others they do nothing.
  */
 #include <tvm/ffi/container/array.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -18,8 +18,7 @@ namespace ffi = tvm::ffi;
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.make_address",
            []() { return ffi::Bytes(WorkerContext::Current().communicator().MakeAddress()); })
       .def("distir.runtime.join",

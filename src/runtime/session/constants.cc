@@ -3,7 +3,6 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <cstdint>
 #include <cstring>
@@ -17,6 +16,7 @@
 
 #include "runtime/session/worker_context.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -180,7 +180,7 @@ ffi::Module MakeConstants(const ffi::String& prefix, const ffi::Array<ffi::Tenso
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.constants", MakeConstants)
       .def("ffi.Module.load_from_bytes.distir.constants", LoadConstants);
 }

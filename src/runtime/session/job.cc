@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "support/functions.h"
+
 namespace distir::runtime {
 
 namespace ffi = tvm::ffi;
@@ -50,7 +52,7 @@ bool JobObj::WaitFor(const std::vector<int>& ranks, double seconds) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::ObjectDef<JobObj>();
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.job_wait",
            [](const ffi::Arc<JobObj>& job, double seconds) { return job->Wait(seconds); })
       .def("distir.runtime.job_times",

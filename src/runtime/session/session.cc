@@ -14,6 +14,7 @@
 
 #include "runtime/session/step.h"
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -253,7 +254,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   using SessionPtr = ffi::Arc<SessionObj>;
   using JobPtr = ffi::Arc<JobObj>;
   refl::ObjectDef<SessionObj>(refl::init(false));
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.backends",
            []() {
              ffi::Array<ffi::String> names;

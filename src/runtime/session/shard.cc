@@ -19,6 +19,7 @@
 #include "runtime/kernels/process_read.h"
 #include "runtime/kernels/strided_copy.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -255,7 +256,7 @@ ffi::Any CutShards(const ffi::Any& value, DLDevice device, Communicator* communi
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::ObjectDef<ShardObj>();
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.shard", MakeShard)
       .def("distir.runtime.joined_shard", JoinShards)
       .def("distir.runtime.cut_shard",

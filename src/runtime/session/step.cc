@@ -1,13 +1,13 @@
 #include "runtime/session/step.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <exception>
 #include <string_view>
 #include <vector>
 
 #include "runtime/session/shard.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -103,8 +103,7 @@ void RecordOperator(ffi::PackedArgs args, ffi::Any*) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef().def_packed("distir.runtime.record_operator", RecordOperator);
+  support::Functions().def_packed("distir.runtime.record_operator", RecordOperator);
 }
 
 }  // namespace

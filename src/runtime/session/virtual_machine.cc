@@ -9,11 +9,11 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include "runtime/session/machine_copies.h"
 #include "runtime/session/shard.h"
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -102,8 +102,7 @@ ffi::Function Repeated(const ffi::Function& function, int64_t count) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.load_virtual_machine", LoadVirtualMachine)
       .def("distir.runtime.keeper_of", KeeperOf)
       .def("distir.runtime.synchronized", Synchronized)

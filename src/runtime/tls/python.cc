@@ -14,6 +14,7 @@
 
 #include "runtime/tls/exit_status.h"
 #include "runtime/tls/tls_stream.h"
+#include "support/functions.h"
 
 namespace distir::runtime::tls {
 
@@ -69,7 +70,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::ObjectDef<IdentityObj>(refl::init(false));
   refl::ObjectDef<StreamObj>(refl::init(false));
-  refl::GlobalDef()
+  support::Functions()
       .def(
           "distir.runtime.tls_identity",
           [](const ffi::String& certificate, const ffi::String& key, const ffi::String& authority) {

@@ -18,13 +18,13 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <string>
 #include <unordered_map>
 
 #include "ir/build.h"
 #include "ir/rewriter.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace target {
@@ -85,7 +85,7 @@ ir::IRModule CarryConstants(const ir::IRModule& mod, int device_type) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("distir.target.CarryConstants", CarryConstants);
+  support::Functions().def("distir.target.CarryConstants", CarryConstants);
 }
 
 }  // namespace target

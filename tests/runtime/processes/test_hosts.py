@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -24,7 +26,10 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import cli
+from distir_ext._workers.channel import receive, send
+from distir_ext._workers.connection.byte_stream import Stream
 from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext._workers.hosts.remote_processes import RemoteProcesses
 from distir_ext._workers.processes import ProcessWorkers
 from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.session import Session, WorkerError
@@ -382,3 +387,25 @@ def test_nobody_listens_but_agents_and_they_on_loopback(agents, session):
 def test_failures_many_times(agents):
     for how in ["raise", "kill", "stall"] * 30:
         test_failure_ends_the_step_on_all_hosts(agents, how)
+
+
+def test_a_slow_host_is_not_taken_for_lost():
+    """It says why a worker has ended; on a host that is busy that takes longer than a look."""
+    ours, its = (Stream(each) for each in socket.socketpair())
+    host = object.__new__(RemoteProcesses)
+    host.lost, host.name, host.line = False, "a", ours
+
+    def answer():
+        assert receive(its) == {"request": "how_it_ended", "rank": 1}
+        time.sleep(2.5)
+        send(its, {"answer": "process 7 was ended by SIGKILL"})
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        assert host.how_it_ended(1) == "process 7 was ended by SIGKILL"
+        assert not host.lost
+    finally:
+        thread.join()
+        ours.close()
+        its.close()

@@ -36,6 +36,10 @@ from distir_ext._workers.hosts.versions import versions
 # How long an agent may take to answer, in seconds, when all that it has to do is to look.
 _ANSWER_LIMIT = 2.0
 
+# The same where a worker has been lost: the agent waits for its end, and a host on which many end
+# at a time may be slow to say so. Whoever gives up earlier takes the host itself for lost.
+_REASON_LIMIT = 20.0
+
 
 class RemoteProcesses(HostProcesses):
     """The worker processes of one host.
@@ -149,7 +153,7 @@ class RemoteProcesses(HostProcesses):
 
     def how_it_ended(self, rank: int) -> str:
         request = {"request": "how_it_ended", "rank": rank}
-        return printable(str(self._look(request, f"host {self.name} was lost")))
+        return printable(str(self._look(request, f"host {self.name} was lost", _REASON_LIMIT)))
 
     def forget(self) -> None:
         self.line.forget()
@@ -163,16 +167,13 @@ class RemoteProcesses(HostProcesses):
             with contextlib.suppress(RuntimeError):
                 self._send(request)
 
-    def _look(self, request: dict[str, Any], otherwise: Any) -> Any:
+    def _look(self, request: dict[str, Any], otherwise: Any, limit: float = _ANSWER_LIMIT) -> Any:
         """Asks an agent that may be gone."""
         if not self.lost:
             with contextlib.suppress(RuntimeError):
-                return self._ask(request)
+                self._send(request)
+                return self._receive(limit)
         return otherwise
-
-    def _ask(self, request: dict[str, Any]) -> Any:
-        self._send(request)
-        return self._receive()
 
     def _send(self, request: dict[str, Any]) -> None:
         self.line.limit(_ANSWER_LIMIT)
@@ -181,8 +182,8 @@ class RemoteProcesses(HostProcesses):
         except ChannelClosedError:
             self._fail("has ended the connection")
 
-    def _receive(self) -> Any:
-        self.line.limit(_ANSWER_LIMIT)
+    def _receive(self, limit: float = _ANSWER_LIMIT) -> Any:
+        self.line.limit(limit)
         try:
             return receive_answer(self.line)
         except RefusedByHostError as error:

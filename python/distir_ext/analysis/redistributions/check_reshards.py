@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tvm
 
 from distir_ext._errors.spelling import counted, did_you_mean
-from distir_ext._text.printable import TextLines
+from distir_ext._text.printable import TextLines, message_text
 from distir_ext._text.tables import amount
 from distir_ext.analysis.redistributions.reshards import reshards as list_reshards
 from distir_ext.analysis.redistributions.reshards_result import Reshard
@@ -75,7 +75,7 @@ def apply_policy(
     text = TextLines(_message(costly, reshards_above))
     if reshards == "error":
         raise ValueError(text)
-    warnings.warn(text, stacklevel=4)
+    warnings.warn(message_text(text), stacklevel=4)
 
 
 def _message(costly: list[Reshard], above: float) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from distir_ext._annotate.named_plans import MIN_ELEMENTS
 from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext._params.matching import Params, Rename, renamed_to
 from distir_ext._runtime.model import Model
+from distir_ext._text.logs import package_logger
 from distir_ext.annotate import annotate
 from distir_ext.communication.collectives import collectives
 from distir_ext.compile import build, lower
@@ -29,7 +29,7 @@ from distir_ext.mesh import Mesh, as_mesh
 from distir_ext.reports import record
 from distir_ext.session import Session
 
-_LOGGER = logging.getLogger("distir_ext.interop.torch")
+_LOGGER = package_logger("distir_ext.interop.torch")
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <tvm/ffi/container/shape.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir::runtime::mpi {
 
@@ -159,7 +159,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     TVM_FFI_ICHECK(ProcessLibrary() != nullptr) << "MPI is opened first";
     return ProcessLibrary();
   };
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.mpi_open",
            [](const ffi::String& file) {
              if (ProcessLibrary() == nullptr) ProcessLibrary() = new Library(std::string(file));

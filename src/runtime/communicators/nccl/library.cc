@@ -1,7 +1,6 @@
 #include "runtime/communicators/nccl/library.h"
 
 #include <tvm/ffi/container/array.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "runtime/shared_library.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir::runtime::nccl {
 
@@ -126,7 +126,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   auto strings = [](const ffi::Array<ffi::String>& paths) {
     return std::vector<std::string>(paths.begin(), paths.end());
   };
-  ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.nccl_library_paths",
            [strings](const ffi::Array<ffi::String>& nccl, const ffi::Array<ffi::String>& cudart) {
              NcclLibrary().SetPaths(strings(nccl));

@@ -1,12 +1,12 @@
 #include "runtime/session/notes/profile.h"
 
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 #include <memory>
 
 #include "runtime/session/job.h"
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -72,8 +72,7 @@ ffi::Array<ffi::Any> Profile::Rows() const {
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.profile_begin",
            []() {
              WorkerContext& worker = WorkerContext::Current();

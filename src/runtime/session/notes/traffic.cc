@@ -1,13 +1,13 @@
 #include "runtime/session/notes/traffic.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <set>
 #include <utility>
 
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/session/worker_context.h"
+#include "support/functions.h"
 
 namespace distir::runtime {
 
@@ -170,8 +170,7 @@ ffi::Array<ffi::Any> Rows(const Traffic& traffic) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = tvm::ffi::reflection;
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.traffic", []() { return Rows(WorkerContext::Current().traffic()); })
       .def("distir.runtime.reset_traffic", []() { WorkerContext::Current().traffic().Reset(); });
 }

@@ -25,6 +25,15 @@ constexpr size_t kMostArenas = size_t{64} << 40;
 
 size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
+int CheckedCount(int num_workers) {
+  constexpr int kMostWorkers = 1 << 16;
+  if (num_workers < 1 || num_workers > kMostWorkers) {
+    TVM_FFI_THROW(ValueError) << "there are " << num_workers << " worker processes, not 1 to "
+                              << kMostWorkers;
+  }
+  return num_workers;
+}
+
 [[noreturn]] void ThrowSystemError(const char* action) {
   const int error = errno;
   TVM_FFI_THROW(RuntimeError) << "cannot " << action
@@ -39,8 +48,8 @@ size_t PhysicalMemory() {
 }
 
 SharedMemory::SharedMemory(int num_workers, size_t arena_bytes)
-    : num_workers_(num_workers),
-      arena_bytes_(RoundUp(std::min(arena_bytes, kMostArenas / (2 * num_workers)))) {
+    : num_workers_(CheckedCount(num_workers)),
+      arena_bytes_(RoundUp(std::min(arena_bytes, kMostArenas / (2 * num_workers_)))) {
   descriptor_ = memfd_create("distir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) ThrowSystemError("create");
   // A process that could shorten it would end all others at their next access.
@@ -56,6 +65,7 @@ SharedMemory::SharedMemory(int num_workers, size_t arena_bytes)
 SharedMemory::SharedMemory(int descriptor, int num_workers)
     : num_workers_(num_workers), descriptor_(descriptor) {
   struct stat file{};
+  CheckedCount(num_workers);
   if (fstat(descriptor_, &file) != 0) ThrowSystemError("inspect");
   const size_t arenas = 2 * static_cast<size_t>(num_workers);
   const size_t total = static_cast<size_t>(file.st_size);

@@ -38,6 +38,7 @@
 #include "runtime/session/step.h"
 #include "runtime/session/worker_context.h"
 #include "support/descriptor.h"
+#include "support/functions.h"
 
 namespace distir::runtime::cpu {
 
@@ -167,7 +168,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   using WorkerPtr = ffi::Arc<ProcessWorkerObj>;
   refl::ObjectDef<ProcessBoardObj>(refl::init(false));
   refl::ObjectDef<ProcessWorkerObj>(refl::init(false));
-  refl::GlobalDef()
+  support::Functions()
       .def("distir.runtime.process_board",
            // With what workers may have in flight, if that is less than the machine's memory.
            [](int num_workers, ffi::Optional<int64_t> bytes_in_flight) {

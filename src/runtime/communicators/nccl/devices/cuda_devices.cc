@@ -1,7 +1,6 @@
 #include "runtime/communicators/nccl/devices/cuda_devices.h"
 
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "runtime/communicators/nccl/library.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir::runtime::nccl {
 
@@ -103,7 +103,7 @@ std::vector<int> ChooseCudaDevices(const WorkerSet& workers) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
+  support::Functions()
       .def("distir.runtime.num_gpus", CountCudaDevices)
       .def("distir.runtime.cuda_library", []() { return tvm::ffi::String(CudaLibraryFile()); })
       .def("distir.runtime.describe_nccl", []() { return tvm::ffi::String(DescribeNccl()); })

@@ -2,7 +2,6 @@
 
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <map>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "runtime/communicators/nccl/devices/staging.h"
 #include "runtime/communicators/nccl/library.h"
 #include "support/error.h"
+#include "support/functions.h"
 
 namespace distir::runtime::nccl {
 
@@ -146,8 +146,6 @@ ffi::Tensor CopyToHost(const ffi::Tensor& tensor) {
   return result;
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.runtime.copy_to_host", CopyToHost);
-}
+TVM_FFI_STATIC_INIT_BLOCK() { support::Functions().def("distir.runtime.copy_to_host", CopyToHost); }
 
 }  // namespace distir::runtime::nccl
