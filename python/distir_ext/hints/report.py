@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rich.table import Table
 
@@ -25,6 +27,7 @@ class Node:
         sharding: Dims of the parameter, or of each of its blocks, as text; empty if it was skipped.
         shards: Into how many shards it is divided, per block.
         skipped: Why it is not sharded; empty if it is.
+        uses: How many products have it: several, if layers share it.
     """
 
     param: str
@@ -34,6 +37,7 @@ class Node:
     sharding: str = ""
     shards: tuple[int, ...] = ()
     skipped: str = ""
+    uses: int = 1
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,24 @@ class Report:
         nodes: One per weight that hints name.
         why: By name of a layer that was detected, what shows its type.
         notes: What was written otherwise than hints say, or costs more than it may.
+        find_others: Finds the weights that no hint names and that are replicated, with reasons.
     """
 
     nodes: tuple[Node, ...]
     why: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    find_others: Callable[[], Mapping[str, str]] = field(default=dict, repr=False, compare=False)
+
+    @cached_property
+    def replicated(self) -> Mapping[str, str]:
+        """Each weight that all devices have as a whole, with the reason.
+
+        Shardings are propagated when this is first asked for.
+
+        Raises:
+            ValueError: The module cannot be propagated.
+        """
+        return {**{node.param: node.skipped for node in self.skipped}, **self.find_others()}
 
     @property
     def processed(self) -> list[Node]:
@@ -67,8 +84,8 @@ class Report:
         return dict(Counter(node.layer_type for node in self.processed))
 
     def reasons(self) -> dict[str, int]:
-        """How many weights are not, by reason."""
-        return dict(Counter(node.skipped for node in self.skipped))
+        """How many weights are not, by reason, without what is said of each weight."""
+        return dict(Counter(node.skipped.partition(": ")[0] for node in self.skipped))
 
     def log_line(self) -> str:
         """One line, with the number of nodes that scripts look for."""
@@ -78,7 +95,11 @@ class Report:
         return f"{line}, {len(self.skipped)} skipped{f' ({reasons})' if reasons else ''}"
 
     def tables(self) -> list[Table]:
-        """The weights, the layers that were detected, and the notes."""
+        """The weights, the others that are replicated, the layers, and the notes.
+
+        Raises:
+            ValueError: The module cannot be propagated.
+        """
         title = "weights"
         weights = new_table(title, "layer", "type", "weight", "mode", "sharding", texts=5)
         layer = ""
@@ -89,6 +110,12 @@ class Report:
             how = f"skipped: {node.skipped}" if node.skipped else node.sharding
             weights.add_row(name, kind, _below(node), node.tp_mode, how)
         tables = [weights]
+        named = {node.param for node in self.nodes}
+        if others := {k: why for k, why in self.replicated.items() if k not in named}:
+            replicated = new_table("replicated", "other weight", "because", texts=2)
+            for name, why in others.items():
+                replicated.add_row(name, why)
+            tables.append(replicated)
         if self.why:
             reasons = new_table("why", "layer", "because", texts=2)
             for name, why in self.why.items():
