@@ -56,7 +56,7 @@ def adapters_of(group: Group) -> list[Adapter]:
 def is_narrower(product: Product) -> bool:
     """Whether a product has fewer columns than it adds up."""
     sizes = sizes_of(product.param)
-    return bool(sizes) and sizes[product.out_dim] < sizes[product.in_dim]
+    return sizes is not None and sizes[product.out_dim] < sizes[product.in_dim]
 
 
 def _added_to(program: Program, var: relax.Var) -> Iterator[relax.Var]:
