@@ -28,6 +28,7 @@ from distir_ext._annotate.dims import (
 from distir_ext._annotate.frameworks import read_dims, read_sharding
 from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
+from distir_ext._meshes.mesh import device_ids_of
 from distir_ext.mesh import Mesh, as_mesh, has_names, is_mesh
 from distir_ext.notation import Notation, mesh_axes, with_mesh_axes
 
@@ -374,9 +375,7 @@ def _static_size(tensor: relax.TensorType, dimension: int) -> int | None:
 def _same_devices(left: DeviceMesh, right: DeviceMesh) -> bool:
     if left is right:  # TVM's DeviceMesh.same_as calls itself without end
         return True
-    return list(left.shape) == list(right.shape) and [int(i) for i in left.device_ids] == [
-        int(i) for i in right.device_ids
-    ]
+    return list(left.shape) == list(right.shape) and device_ids_of(left) == device_ids_of(right)
 
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:

@@ -21,6 +21,7 @@ from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType
 
 from distir_ext._errors.modules import check_module
+from distir_ext._meshes.mesh import device_ids_of
 from distir_ext.mesh import DimSharding, Mesh
 
 MESH_AXES_ATTR = "distir.mesh_axes"
@@ -77,7 +78,7 @@ def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
         if isinstance(info, DeviceMesh):
             shape = tuple(int(size) for size in info.shape)
             axes = names or tuple(str(default(axis)) for axis in range(len(shape)))
-            found.append(Mesh(shape, axes, [int(device) for device in info.device_ids]))
+            found.append(Mesh(shape, axes, device_ids_of(info)))
     return tuple(found)
 
 

@@ -1,7 +1,5 @@
 #include "ir/size_text.h"
 
-#include <tvm/ffi/reflection/registry.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -9,6 +7,7 @@
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
+#include "support/functions.h"
 
 namespace distir {
 namespace ir {
@@ -104,8 +103,8 @@ namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   // For reports, which are in Python.
-  ffi::reflection::GlobalDef().def("distir.ir.SizeText",
-                                   [](const Expr& size) { return ffi::String(SizeText(size)); });
+  support::Functions().def("distir.ir.SizeText",
+                           [](const Expr& size) { return ffi::String(SizeText(size)); });
 }
 
 }  // namespace

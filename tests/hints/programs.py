@@ -44,6 +44,31 @@ class Builder:
         return self.block.get()
 
 
+class Sharing(Builder):
+    """Layers share the weights that are called alike."""
+
+    def weight(self, name, *shape):
+        found = {str(each.name): each for each in self.weights}
+        return found[name] if name in found else super().weight(name, *shape)
+
+
+class Adapted(Sharing):
+    """Each linear layer has an adapter of rank 4 beside it."""
+
+    def linear(self, x, name, out):
+        scaled = relax.const(0.5, "float32")
+        low = super().linear(x, f"{name}_down", 4)
+        low = self.op(relax.op.multiply, super().linear(low, f"{name}_up", out), scaled)
+        return self.op(relax.op.add, super().linear(x, name, out), low)
+
+
+def block_in_sequence(builder, x):
+    """A shared block as Zamba's: attention, a feed-forward layer and a product, without stream."""
+    both = builder.op(relax.op.concat, [x, builder.norm(builder.x)], -1)
+    hidden = gated_mlp(builder, builder.norm(fused_attention(builder, both)))
+    return builder.linear(hidden, "last", HIDDEN)
+
+
 def fused_attention(builder, x, heads=4, groups=2, size=8):
     """Attention with one weight for queries, keys and values, a bias, and grouped heads."""
     b, s = BATCH, SEQUENCE

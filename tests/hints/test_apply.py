@@ -120,6 +120,18 @@ def test_fewer_heads_than_devices_with_nothing_in_common_are_on_all(model):
     assert "4 in dimension 0 cannot be divided over 5 devices" in report.reasons()
 
 
+def test_columns_are_replicated_where_rows_cannot_be_divided(model):
+    """What no device could add up by itself would be gathered."""
+    mod = model[0]
+    hints = dx.hints.detect(mod).with_weight("mlp", "m2", tp_min_local_shape=48)
+    hinted = dx.hints.apply(mod, DistConfig(2), hints)
+    skipped = {node.param: node.skipped for node in hinted.report.skipped}
+    assert skipped["m2"] == "1 in dimension 1 cannot be divided over 2 devices"
+    assert skipped["m1"] == "the rows of m2 are not sharded"
+    assert not any("gather" in each.kind for each in dx.analysis.collectives(dx.lower(hinted.mod)))
+    assert "m1" in hinted.report.replicated
+
+
 def test_heads_are_shared_where_there_are_fewer(model):
     hinted = dx.hints.apply(model[0], DistConfig(4))
     (fused,) = [node for node in hinted.report.nodes if node.param == "a1"]

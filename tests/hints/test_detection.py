@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from tests.hints.programs import Builder, fused_attention, gated_mlp, mixture, plain_mlp
+from tests.hints.programs import (
+    HIDDEN,
+    Adapted,
+    Builder,
+    Sharing,
+    block_in_sequence,
+    fused_attention,
+    gated_mlp,
+    mixture,
+    plain_mlp,
+)
 from tvm import relax
 
 import distir_ext as dx
@@ -53,6 +63,61 @@ def test_what_is_no_layer_is_unknown_with_the_reason():
     (layer,) = detected(alone).values()
     assert layer == LayerHint("unknown", {"weight": WeightHint()}) or layer.layer_type == "unknown"
     assert "stands alone" in layer.why
+
+
+def test_layers_follow_each_other_without_a_stream_and_share_weights():
+    """What leads to the last product of attention is a layer; the second use adds nothing."""
+    mod = Sharing().module(block_in_sequence, block_in_sequence)
+    attention, mlp, last = dx.hints.detect(mod).layers.values()
+    assert [each.layer_type for each in (attention, mlp, last)] == ["mha", "mlp", "unknown"]
+    assert attention.weights["a1"] == WeightHint("colwise", (32, 16, 16), 8)
+    modes = {**attention.weights, **mlp.weights}
+    assert [modes[name].tp_mode for name in ("a3", "m1", "m2")] == ["rowwise", "colwise", "rowwise"]
+    assert attention.why.endswith("; 2 layers share its weights")
+    assert "stands alone" in last.why
+    report = dx.hints.apply(mod, dx.hints.DistConfig(2)).report
+    assert report.replicated == {"last": f"tp_mode is none: {last.why}"}
+    assert {node.uses for node in report.nodes} == {2}
+
+
+def test_a_latent_in_between_is_no_layer():
+    def latent(builder, x):
+        low = builder.norm(builder.linear(builder.linear(x, "l1", 16), "l2", 64))
+        return fused_attention(builder, low)
+
+    (layer,) = detected(latent).values()
+    assert layer.layer_type == "mla"
+
+
+def test_adapters_are_as_what_they_stand_beside():
+    """Of columns the second product is sharded, of rows the first one."""
+    attention, mlp = dx.hints.detect(Adapted().module(fused_attention, gated_mlp)).layers.values()
+    assert (attention.layer_type, mlp.layer_type) == ("mha", "mlp")
+    assert "with adapters beside m1, m2" in mlp.why
+    for layer, first, second in ((attention, "a1", "a3"), (mlp, "m1", "m2")):
+        weights = layer.weights
+        assert weights[f"{first}_up"] == weights[first]
+        assert weights[f"{second}_down"].tp_mode == weights[second].tp_mode == "rowwise"
+        assert (
+            weights[f"{first}_down"].why == f"an adapter of rank 4 beside {first}, read as a whole"
+        )
+        assert weights[f"{second}_up"].why.startswith("an adapter, added to what")
+
+
+def test_weights_that_layers_want_differently_are_replicated_with_the_reason():
+    def reversed_mlp(builder, x):
+        hidden = builder.op(relax.op.nn.gelu, builder.linear(x, "p2", HIDDEN))
+        return builder.linear(hidden, "p1", HIDDEN)
+
+    def square_mlp(builder, x):
+        return plain_mlp(builder, x, HIDDEN)
+
+    layers = dx.hints.detect(Sharing().module(square_mlp, reversed_mlp)).layers.values()
+    whys = [hint.why for layer in layers for hint in layer.weights.values()]
+    assert whys == [
+        "layers that share it want it colwise and rowwise",
+        "layers that share it want it rowwise and colwise",
+    ]
 
 
 def test_parallel_layers_are_two():

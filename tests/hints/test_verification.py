@@ -8,7 +8,17 @@ import re
 import numpy as np
 import pytest
 import tvm
-from tests.hints.programs import Builder, arrays, fused_attention, mixture, plain_mlp
+from tests.hints.programs import (
+    Adapted,
+    Builder,
+    Sharing,
+    arrays,
+    block_in_sequence,
+    fused_attention,
+    gated_mlp,
+    mixture,
+    plain_mlp,
+)
 from tests.targets import QUICK
 from tvm import relax
 
@@ -24,8 +34,8 @@ STREAM = 4 * 8 * 32 * 4  # bytes
 verify = functools.partial(check.verify, target=QUICK)
 
 
-def program(*layers):
-    mod = Builder().module(*layers)
+def program(*layers, builder=Builder):
+    mod = builder().module(*layers)
     given = arrays(mod)
     x = given.pop("x")
     exe = dx.build(dx.annotate(mod, dx.Mesh(tp=1), {"x": None}), QUICK)
@@ -56,6 +66,22 @@ def test_what_is_detected_is_right(model, config):
 def test_what_a_model_cannot_be_is_skipped_with_the_reason(dense):
     outcome = verify("small", dense, "ep-only")
     assert (outcome.status, outcome.why) == ("skip", "the model has no experts")
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_shared_layers_in_sequence_reduce_once_each(devices):
+    """The block is called twice: two reductions for each call."""
+    made = program(block_in_sequence, block_in_sequence, builder=Sharing)
+    outcome = verify("shared", made, "tp-only", devices=devices)
+    assert (outcome.status, outcome.why) == ("pass", "")
+    assert outcome.communicated.startswith("4 all_reduce")
+
+
+def test_adapters_give_the_right_numbers():
+    made = program(fused_attention, gated_mlp, builder=Adapted)
+    outcome = verify("adapted", made, "tp-only", devices=4)
+    assert outcome.rel_rmse < outcome.tolerance
+    assert "gather" not in outcome.communicated
 
 
 def test_wrong_output_sizes_fail(dense):

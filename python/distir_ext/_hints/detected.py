@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -11,9 +11,10 @@ from tvm import relax
 
 from distir_ext._hints.groups import Group, groups_of
 from distir_ext._hints.kinds import kind_of
-from distir_ext._hints.modes import Mode, modes_of
+from distir_ext._hints.modes import NONE, Mode, modes_of
 from distir_ext._hints.program import Program
 from distir_ext._hints.regions import Stream
+from distir_ext._hints.sequences import in_sequence
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,55 @@ class Layer:
 
 
 def find_layers(function: relax.Function) -> list[Layer]:
-    """The layers of a function without branches, in order."""
+    """The layers of a function without branches, in order.
+
+    Weights that several layers share are of the first one alone.
+    """
     stream = Stream(Program(function))
+    groups = [
+        group
+        for region in stream.regions()
+        for each in groups_of(stream, region)
+        for group in in_sequence(stream, each)
+    ]
+    kinds = [kind_of(group) for group in groups]
+    modes = [modes_of(group, kind) for group, kind in zip(groups, kinds, strict=True)]
+    uses: dict[relax.Var, list[Mode]] = {}
+    for mode in (mode for each in modes for mode in each):
+        uses.setdefault(mode.param, []).append(mode)
     found: list[Layer] = []
-    for region in stream.regions():
-        for group in groups_of(stream, region):
-            kind = kind_of(group)
-            modes = tuple(modes_of(group, kind.layer_type))
-            names = [str(mode.param.name) for mode in modes]
+    known: set[relax.Var] = set()
+    for group, kind, each in zip(groups, kinds, modes, strict=True):
+        own = tuple(_of_all(uses[mode.param]) for mode in each if mode.param not in known)
+        known |= {mode.param for mode in own}
+        if own:
+            names = [str(mode.param.name) for mode in own]
             name = _free(_common(names) or kind.layer_type, [layer.name for layer in found])
-            found.append(Layer(name, kind.layer_type, kind.why, modes, group))
+            why = kind.why + _sharing(each, own, uses)
+            found.append(Layer(name, kind.layer_type, why, own, group))
     return found
+
+
+def _of_all(uses: Sequence[Mode]) -> Mode:
+    """The mode of a weight that layers share; none where they want it differently."""
+    if len({(mode.tp_mode, mode.output_sizes, mode.units, mode.size) for mode in uses}) == 1:
+        return uses[0]
+    tp_modes = dict.fromkeys(mode.tp_mode for mode in uses)
+    why = f"layers that share it want it {' and '.join(tp_modes)}"
+    if len(tp_modes) == 1:
+        why = "layers that share it cut it at other places"
+    return Mode(uses[0].param, NONE, why=why)
+
+
+def _sharing(
+    modes: Sequence[Mode], own: Sequence[Mode], uses: Mapping[relax.Var, Sequence[Mode]]
+) -> str:
+    """What a layer shares with others, as the end of a sentence."""
+    kept = {mode.param for mode in own}
+    others = [str(mode.param.name) for mode in modes if mode.param not in kept]
+    counts = {len(uses[mode.param]) for mode in own}
+    text = f"; {len(others)} weights are those of a layer before" if others else ""
+    return f"; {max(counts)} layers share its weights{text}" if max(counts) > 1 else text
 
 
 def _common(names: Sequence[str]) -> str:

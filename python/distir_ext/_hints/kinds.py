@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from distir_ext._hints.adapters import adapters_of
 from distir_ext._hints.groups import Group
 from distir_ext._hints.products import Product
 from distir_ext._hints.program import operator_of, sizes_of
@@ -63,9 +64,9 @@ def _headed(group: Group, why: str) -> Kind:
 
 
 def latents(group: Group) -> list[Product]:
-    """The products whose results other products than the closing ones read."""
-    closing = set(group.closing)
-    inner = [product for product in group.products if product not in closing]
+    """The products whose results other products than the closing ones read, without adapters."""
+    aside = {*group.closing, *(each.down for each in adapters_of(group))}
+    inner = [product for product in group.products if product not in aside]
     return [p for p in inner if any(p in group.sources(other) for other in inner)]
 
 
@@ -114,18 +115,23 @@ def _has_delta_rule(group: Group, convolved: list[tuple[relax.Var, int]]) -> boo
 
 
 def _mlp(group: Group) -> Kind | None:
-    opening = [product for product in group.products if group.is_opening(product)]
-    if len(group.closing) != 1 or not 1 <= len(opening) <= 2:
+    adapters = adapters_of(group)
+    aside = {product for each in adapters for product in (each.down, each.up)}
+    products = [product for product in group.products if product not in aside]
+    opening = [product for product in products if group.is_opening(product)]
+    closing = [product for product in group.closing if product not in aside]
+    if len(closing) != 1 or not 1 <= len(opening) <= 2:
         return None
-    if len(group.products) != len(opening) + 1 or group.closing[0] in opening:
+    if len(products) != len(opening) + 1 or closing[0] in opening:
         return None
     if any(True for _ in group.activation_products()):
         return None
-    first, last = _names(opening), _names(group.closing)
+    first, last = _names(opening), _names(closing)
     is_gated = len(opening) == 2 or any(
         len(trace(group.program, p.var, p.result_dim, group.values).blocks) == 2 for p in opening
     )
-    return Kind("mlp", f"{first}, {'gated' if is_gated else 'activated'}, then {last}")
+    beside = f", with adapters beside {_names(a.beside for a in adapters)}" if adapters else ""
+    return Kind("mlp", f"{first}, {'gated' if is_gated else 'activated'}, then {last}{beside}")
 
 
 def _unknown(group: Group) -> str:

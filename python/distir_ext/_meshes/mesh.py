@@ -25,6 +25,15 @@ DimSharding = str | Sequence[str] | None
 """The mesh axis that shards one tensor dimension, several from major to minor, or None."""
 
 
+def device_ids_of(mesh: DeviceMesh) -> tuple[int, ...]:
+    """The devices of TVM's form of a mesh, in row-major order."""
+    devices = mesh.device_range
+    if devices is not None:  # of very many devices this is read at once
+        first = int(devices.min)
+        return tuple(range(first, first + int(devices.extent)))
+    return tuple(map(int, mesh.device_ids))
+
+
 class Mesh(Shown):
     """An N-D array of devices with a name for each axis. Immutable.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
-
-from distir_ext._meshes.blocks import blocks_of
 
 
 class NamedMesh(NamedTuple):
@@ -27,13 +26,25 @@ class NamedMesh(NamedTuple):
 @dataclass(frozen=True)
 class _Axes:
     shape: tuple[int, ...]
-    coordinates: Mapping[int, tuple[int, ...]]  # by device id
+    devices: tuple[int, ...]
     names: tuple[str, ...]
+
+    @cached_property
+    def positions(self) -> Mapping[int, int]:
+        """The row-major place of each device, by id."""
+        return {device: position for position, device in enumerate(self.devices)}
 
     def varying(self, devices: Sequence[int]) -> list[int]:
         """The axes along which not all of the devices have the same place."""
-        places = [self.coordinates[device] for device in devices]
+        places = [self._place(self.positions[device]) for device in devices]
         return [axis for axis, here in enumerate(zip(*places, strict=True)) if len(set(here)) > 1]
+
+    def _place(self, position: int) -> list[int]:
+        found = []
+        for size in reversed(self.shape):
+            position, place = divmod(position, size)
+            found.append(place)
+        return found[::-1]
 
 
 class MeshAxes:
@@ -42,10 +53,8 @@ class MeshAxes:
     def __init__(self, meshes: Iterable[NamedMesh]) -> None:
         self._meshes: list[_Axes] = []
         for mesh in meshes:
-            # The coordinates of a device are its block of a tensor sharded along every axis.
-            ndim = len(mesh.shape)
-            places = blocks_of(mesh.shape, mesh.device_ids, range(ndim), ndim).of_device
-            self._meshes.append(_Axes(tuple(mesh.shape), places, tuple(mesh.axis_names)))
+            devices = tuple(mesh.device_ids)
+            self._meshes.append(_Axes(tuple(mesh.shape), devices, tuple(mesh.axis_names)))
 
     def of_group(self, group: Sequence[int]) -> tuple[str, ...]:
         """The names of the axes that a group spans, in the order of their mesh.
@@ -56,7 +65,7 @@ class MeshAxes:
         """
         fallback: tuple[str, ...] = ()
         for mesh in self._meshes:
-            if not all(device in mesh.coordinates for device in group):
+            if not all(device in mesh.positions for device in group):
                 continue
             axes = mesh.varying(group)
             names = tuple(mesh.names[axis] for axis in axes)
@@ -73,7 +82,7 @@ class MeshAxes:
                 None if it lacks a device that takes part.
         """
         for mesh in self._meshes:
-            axes = axes_on(mesh.shape, list(mesh.coordinates))
+            axes = axes_on(mesh.shape, mesh.devices)
             if axes is not None:
                 return tuple(mesh.names[axis] for axis in axes)
         return ()

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.distributed import DeviceMesh, DTensorType, Placement
 
+from distir_ext._meshes.mesh import device_ids_of
 from distir_ext._signature import signature_form
 
 SIGNATURE_ATTR = "distir.signature"
@@ -112,7 +113,7 @@ def _meshes(mod: tvm.IRModule) -> dict[tuple[tuple[int, ...], tuple[int, ...]], 
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], DeviceMesh] = {}
     for mesh in mod.global_infos.get("mesh", ()):
         if isinstance(mesh, DeviceMesh):
-            key = tuple(map(int, mesh.shape)), tuple(map(int, mesh.device_ids))
+            key = tuple(map(int, mesh.shape)), device_ids_of(mesh)
             found.setdefault(key, mesh)
     return found
 

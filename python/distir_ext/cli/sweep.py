@@ -27,6 +27,7 @@ from distir_ext.cli.shared.sharded import (
     add_shards,
     default_function,
     read_plan,
+    sizes_of,
 )
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
         stages=options.stages,
         microbatches=options.microbatches,
         batch=options.batch,
-        sizes={name: size for each in options.size for name, size in each.items()},
+        sizes=sizes_of(options),
         inputs=options.inputs,
         memory_limit=options.memory_limit,
         processes=options.processes,

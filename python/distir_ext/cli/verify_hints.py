@@ -8,9 +8,10 @@ import math
 import os
 
 from distir_ext.cli.shared.files import existing
-from distir_ext.cli.shared.notation import parse_count, parse_sizes
+from distir_ext.cli.shared.notation import parse_count
 from distir_ext.cli.shared.output import add_json, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import add_sizes, sizes_of
 
 # As in distir_ext.hints.verification, which imports TVM.
 _ALL = "all"
@@ -73,14 +74,7 @@ def add(commands: Commands) -> None:
         metavar="NUMBER",
         help="how many devices the configurations have (default: 2 or 4)",
     )
-    parser.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        type=argument_type(parse_sizes),
-        metavar="NAME=NUMBER",
-        help="a number for a symbolic size of a file, as n=8; may be repeated",
-    )
+    add_sizes(parser)
     parser.add_argument("--show", action="store_true", help="print what was done with each weight")
     add_json(parser)
 
@@ -126,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
             tolerance = TOLERANCE if stated_tolerance is None else _tolerance(stated_tolerance)
         except ValueError as error:
             raise ValueError(f"the environment variable {_TOLERANCE_VARIABLE}: {error}") from error
-    sizes = {name: size for each in options.size for name, size in each.items()}
+    sizes = sizes_of(options)
     names = [name for name in options.models if name != _ALL] or list(MODELS)
     tiny = [name for name in names if not is_own(name)]
     for known, given, what in ((MODELS, tiny, "model"), (CONFIGS, options.configs, "config")):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -19,11 +21,13 @@ from distir_ext._hints.apart import keep_apart
 from distir_ext._hints.axes import LayerAxes
 from distir_ext._hints.blocks import cut_weights
 from distir_ext._hints.experts import group_experts
+from distir_ext._hints.products import Weights
 from distir_ext._hints.program import Program
 from distir_ext.annotate import annotate
 from distir_ext.annotations import function_to_annotate, relax_function
 from distir_ext.hints.detection import detect, with_inputs
 from distir_ext.hints.geometry import Placed, place_weights
+from distir_ext.hints.replicated import replicated_weights
 from distir_ext.hints.report import LOGGER, Node, Report
 from distir_ext.hints.resolution import ResolvedLayer, resolve
 from distir_ext.hints.vocabulary import DistConfig, Hints
@@ -102,9 +106,10 @@ def apply(
     placed, axes = place_weights(function, layers, dist)
     made = _Applied(mod, func, dist, placed, axes).run()
     report = Report(
-        tuple(_nodes(layers, placed, made.names)),
+        tuple(_nodes(layers, placed, _uses(function))),
         {layer.name: layer.hint.why for layer in layers if layer.hint.why},
         tuple(made.notes),
+        partial(replicated_weights, mod, made.mod, func, list(placed), made.weights.blocks),
     )
     LOGGER.info(report.log_line())
     reports.record(
@@ -117,7 +122,7 @@ def apply(
 
 
 def _nodes(
-    layers: Sequence[ResolvedLayer], placed: Mapping[str, Placed], names: Mapping[str, list[str]]
+    layers: Sequence[ResolvedLayer], placed: Mapping[str, Placed], uses: Mapping[str, int]
 ) -> list[Node]:
     found = []
     for layer in layers:
@@ -133,9 +138,18 @@ def _nodes(
                     "" if each.skipped else dims,
                     each.shards,
                     each.skipped,
+                    max(uses.get(weight.param, 1), 1),
                 )
             )
     return found
+
+
+def _uses(function: relax.Function) -> Counter[str]:
+    """How many products have each weight."""
+    program = Program(function)
+    weights = Weights(program)
+    found = (weights.product(binding.var) for binding in program.bindings)
+    return Counter(str(each.param.name) for each in found if each is not None)
 
 
 class _Applied:

@@ -43,6 +43,7 @@ _OF_WEIGHT: dict[str, Any] = {
     "output_sizes": tuple[int, ...],
     "tp_min_local_shape": int | tuple[int, ...],
     "size": int,
+    "why": str,
 }
 
 Made = TypeVar("Made")

@@ -69,4 +69,5 @@ def as_hint(layer: Layer) -> LayerHint:
 
 def _weight(mode: Mode) -> WeightHint:
     units = mode.units
-    return WeightHint(mode.tp_mode, mode.output_sizes, units[0] if len(set(units)) == 1 else units)
+    unit = units[0] if len(set(units)) == 1 else units
+    return WeightHint(mode.tp_mode, mode.output_sizes, unit, why=mode.why)

@@ -66,7 +66,11 @@ def place_weights(
         ValueError: A hint contradicts the shape of its weight; names layer, weight and dimension.
     """
     geometry = _Geometry(function, dist)
-    wanted = [geometry.wanted(layer, weight) for layer in layers for weight in layer.weights]
+    wanted: list[_Wanted] = []
+    for layer in layers:
+        found = [geometry.wanted(layer, weight) for weight in layer.weights]
+        _skip_columns(found)
+        wanted += found
     counts = {count for each in wanted for count in each.counts}
     axes = LayerAxes(dist.world_size // dist.tp_size, dist.moe_ep_size, dist.moe_tp_size, counts)
     return {each.weight.param: geometry.placed(each, axes) for each in wanted}, axes
@@ -176,7 +180,8 @@ class _Geometry:
             return "data parallel under attention-dp"
         devices = dist.moe_tp_size if found.over_group else dist.tp_size
         if found.dim is None:
-            return "" if groups > 1 else "tp_mode is none"
+            why = found.weight.hint.why or (layer.hint.why if kind == "unknown" else "")
+            return "" if groups > 1 else f"tp_mode is none{f': {why}' if why else ''}"
         if groups == 1 and all(shards_of(part.units, devices) == 1 for part in found.parts):
             units = max(part.units for part in found.parts)
             return f"{units} in dimension {found.dim} cannot be divided over {devices} devices"
@@ -218,6 +223,23 @@ class _Geometry:
                 for name in names:
                     count *= axes.sizes[name]
         return count
+
+
+def _skip_columns(layer: Iterable[_Wanted]) -> None:
+    """Skips the columns that no product of a layer can add up by rows.
+
+    Of a state space whose two groups cannot be divided over three devices its eight heads could be,
+    and would be gathered.
+    """
+    for over_group in (False, True):
+        alike = [each for each in layer if each.over_group == over_group]
+        rows = [each for each in alike if each.weight.hint.tp_mode == "rowwise"]
+        if not rows or not all(each.skipped for each in rows):
+            continue
+        for each in alike:
+            if not each.skipped and each.expert_dim is None:
+                each.skipped = f"the rows of {rows[0].weight.param} are not sharded"
+                each.counts = []
 
 
 def _entity(weight: ResolvedWeight) -> str:

@@ -9,6 +9,7 @@ and looked at as any program is:
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,7 +94,7 @@ def _without_weights(cls: Any, config: Any) -> Any:
 
 
 def _keep_one_of_each(model: Any) -> dict[str, list[list[int]]]:
-    """Leaves one of the layers that are alike.
+    """Leaves one of the layers that are alike, and all that share weights with others.
 
     Returns:
         By name of a list of layers, for each layer that is left, which layers were like it.
@@ -106,8 +107,10 @@ def _keep_one_of_each(model: Any) -> dict[str, list[list[int]]]:
         if not is_list or any(name.startswith(f"{other}.") for other in found):
             continue
         alike: dict[Any, list[int]] = {}
+        uses = Counter(id(each) for child in module for each in child.parameters())
         for index, child in enumerate(module):
-            alike.setdefault(_signature(child), []).append(index)
+            shares = any(uses[id(each)] > 1 for each in child.parameters())
+            alike.setdefault(index if shares else _signature(child), []).append(index)
         found[name] = list(alike.values())
         kept = [module[indices[0]] for indices in alike.values()]
         parent = model.get_submodule(name.rpartition(".")[0])
@@ -173,6 +176,7 @@ def _weight(mode: Mode) -> WeightHint:
         mode.output_sizes,
         units[0] if len(set(units)) == 1 else units,
         size=mode.size,
+        why=mode.why,
     )
 
 

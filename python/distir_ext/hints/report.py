@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rich.table import Table
 
@@ -26,6 +28,7 @@ class Node:
         sharding: Dims of the parameter, or of each of its blocks, as text; empty if it was skipped.
         shards: Into how many shards it is divided, per block.
         skipped: Why it is not sharded; empty if it is.
+        uses: How many products have it: several, if layers share it.
     """
 
     param: str
@@ -35,6 +38,7 @@ class Node:
     sharding: str = ""
     shards: tuple[int, ...] = ()
     skipped: str = ""
+    uses: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,24 @@ class Report(Shown):
         nodes: One per weight that hints name.
         why: By name of a layer that was detected, what shows its type.
         notes: What was written otherwise than hints say, or costs more than it may.
+        find_others: Finds the weights that no hint names and that are replicated, with reasons.
     """
 
     nodes: tuple[Node, ...]
     why: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    find_others: Callable[[], Mapping[str, str]] = field(default=dict, repr=False, compare=False)
+
+    @cached_property
+    def replicated(self) -> Mapping[str, str]:
+        """Each weight that all devices have as a whole, with the reason.
+
+        Shardings are propagated when this is first asked for.
+
+        Raises:
+            ValueError: The module cannot be propagated.
+        """
+        return {**{node.param: node.skipped for node in self.skipped}, **self.find_others()}
 
     @property
     def processed(self) -> list[Node]:
@@ -68,8 +85,8 @@ class Report(Shown):
         return dict(Counter(node.layer_type for node in self.processed))
 
     def reasons(self) -> dict[str, int]:
-        """How many weights are not, by reason."""
-        return dict(Counter(node.skipped for node in self.skipped))
+        """How many weights are not, by reason, without what is said of each weight."""
+        return dict(Counter(node.skipped.partition(": ")[0] for node in self.skipped))
 
     def log_line(self) -> str:
         """One line, with the number of nodes that scripts look for."""
@@ -79,7 +96,11 @@ class Report(Shown):
         return f"{line}, {len(self.skipped)} skipped{f' ({reasons})' if reasons else ''}"
 
     def tables(self) -> list[Table]:
-        """The weights, the layers that were detected, and the notes."""
+        """The weights, the others that are replicated, the layers, and the notes.
+
+        Raises:
+            ValueError: The module cannot be propagated.
+        """
         return tables(self)
 
     def __str__(self) -> str:

@@ -43,6 +43,9 @@ class WeightHint:
     size: int = field(default=0, compare=False)
     """How many columns (rows) there should be in all, in elements. Not checked, if it is 0."""
 
+    why: str = field(default="", compare=False)
+    """Why the mode is none, where the weight was detected; reports say it."""
+
     def __post_init__(self) -> None:
         one_of(self.tp_mode, TP_MODES, "tp_mode")
         if self.output_sizes and self.tp_mode == "rowwise":

@@ -37,7 +37,7 @@ def pipeline_table(pipeline: PassPipeline) -> Table:
 
 
 def hint_tables(report: Report) -> list[Table]:
-    """The weights, the layers that were detected, and the notes."""
+    """The weights, the others that are replicated, the layers, and the notes."""
     title = "weights"
     weights = new_table(title, "layer", "type", "weight", "mode", "sharding", texts=5)
     layer = ""
@@ -48,6 +48,12 @@ def hint_tables(report: Report) -> list[Table]:
         how = f"skipped: {node.skipped}" if node.skipped else node.sharding
         weights.add_row(name, kind, _below(node), node.tp_mode, how)
     tables = [weights]
+    named = {node.param for node in report.nodes}
+    if others := {k: why for k, why in report.replicated.items() if k not in named}:
+        replicated = new_table("replicated", "other weight", "because", texts=2)
+        for name, why in others.items():
+            replicated.add_row(name, why)
+        tables.append(replicated)
     if report.why:
         reasons = new_table("why", "layer", "because", texts=2)
         for name, why in report.why.items():

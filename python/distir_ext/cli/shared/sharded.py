@@ -102,6 +102,11 @@ def add_function(parser: argparse.ArgumentParser) -> None:
         type=lambda text: [name.strip() for name in text.split(",")],
         help="the parameters that every call passes; the others are weights",
     )
+    add_sizes(parser)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Adds numbers for symbolic sizes, which :func:`sizes_of` reads."""
     parser.add_argument(
         "--size",
         action="append",
@@ -110,6 +115,11 @@ def add_function(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=NUMBER",
         help="a number for a symbolic size, as n=2048; may be repeated",
     )
+
+
+def sizes_of(options: argparse.Namespace) -> dict[str, int]:
+    """The numbers that the arguments have for symbolic sizes."""
+    return {name: size for each in options.size for name, size in each.items()}
 
 
 def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
@@ -134,7 +144,7 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
     if options.plan and not by_name:
         plan.update({name: dims for name, dims in read_plan(options.plan) if name not in plan})
     mod = read_program(options.program, options.mesh is None, options.configuration)
-    mod = bind_sizes(mod, {name: size for each in options.size for name, size in each.items()})
+    mod = bind_sizes(mod, sizes_of(options))
     reached = dx.phase(mod)
     if options.mesh is not None:
         if reached in ("lowered", "runtime"):

@@ -44,12 +44,13 @@ def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
         shards = max((each for node in reduced for each in node.shards), default=1)
         if shards == 1:
             continue
-        sent = stream_bytes * (shards - 1) // shards
+        moved = stream_bytes * (shards - 1)
+        times = 1 if _is_mixture(nodes) else max(node.uses for node in reduced)
         if dist.enable_attention_dp:
-            found["all_gather", sent] += 1
-            found["reduce_scatter", sent] += 1
+            found["all_gather", math.ceil(moved / shards)] += times
+            found["reduce_scatter", math.ceil(moved / shards)] += times
         else:
-            found["all_reduce", 2 * sent] += 1
+            found["all_reduce", math.ceil(2 * moved / shards)] += times
     return found
 
 
@@ -99,3 +100,8 @@ def _layers(nodes: Iterable[Node]) -> dict[str, list[Node]]:
     for node in nodes:
         found.setdefault(node.layer, []).append(node)
     return found
+
+
+def _is_mixture(nodes: Iterable[Node]) -> bool:
+    """Whether nodes are of experts, of which several products may have one weight."""
+    return any(node.layer_type == "moe" for node in nodes)

@@ -14,6 +14,7 @@ from distir_ext.interop.onnx.configuration import (
 )
 from distir_ext.interop.onnx.load import Imported, from_onnx
 from distir_ext.interop.onnx.read import read
+from distir_ext.interop.onnx.weight_names import WeightNames, weight_names
 from distir_ext.interop.onnx.write import write
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "ShardedAxis",
     "TensorSharding",
     "Violation",
+    "WeightNames",
     "check",
     "from_onnx",
     "read",
+    "weight_names",
     "write",
 ]

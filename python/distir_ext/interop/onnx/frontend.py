@@ -22,6 +22,7 @@ from distir_ext._errors.spelling import counted
 from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.onnx.labels import node_label
 from distir_ext.interop.onnx.proto import external_weights
+from distir_ext.interop.onnx.weight_names import names_of_proto, report
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class ImportedGraph:
 
     marks: dict[Any, int]
     """From the handles of variables to the nodes that they stand behind."""
+
+    renamed: Mapping[str, str]
+    """From names of initializers to those that their parameters get instead."""
 
 
 def import_graph(
@@ -82,7 +86,11 @@ def import_graph(
     mod, params = detach_params(mod)
     names = [each.name for each in (*view.input, *view.initializer)]
     parameters = dict(zip(names, mod["main"].params, strict=True))
-    return ImportedGraph(mod["main"], params, importer.nodes, parameters, importer.marks)
+    weights = names_of_proto(model)
+    report(weights)
+    return ImportedGraph(
+        mod["main"], params, importer.nodes, parameters, importer.marks, weights.renamed
+    )
 
 
 def _opset(model: Any) -> int:

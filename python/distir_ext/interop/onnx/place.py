@@ -71,7 +71,7 @@ class _Writer:
         self._builder = relax.BlockBuilder()
         outputs = [name for node in imported.nodes for name in node.outputs]
         self._tensors = {*imported.parameters, *outputs}
-        self._taken = set(self._tensors)
+        self._taken = {*self._tensors, *imported.renamed.values()}
         self._taken.update(sharded_name(name, self._tensors) for name in self._tensors)
         # By the handle of what the frontend made: what stands for it from here on, and all
         # annotated forms of it.
@@ -89,6 +89,7 @@ class _Writer:
         params = []
         for name, param in self._imported.parameters.items():
             params.append(param)
+            name = self._imported.renamed.get(name, name)
             if param.name != name:  # the frontend drops "onnx::"
                 params[-1] = relax.Var(name, param.ty)
                 self._now[param.__chandle__()] = params[-1]

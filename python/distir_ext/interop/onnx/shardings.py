@@ -41,17 +41,22 @@ class NodeShardings:
 
 
 class _Reader:
-    def __init__(self, function: relax.Function, graph: Any) -> None:
+    def __init__(self, function: relax.Function, graph: Any, renamed: Mapping[str, str]) -> None:
         self._graph = graph
+        self._in_file = {new: name for name, new in renamed.items()}
         self._stated = stated_names(function)
         self._redistribute = tvm.ir.Op.get("relax.dist.redistribute")
         bindings = list(bindings_of(function.body))
         variables = [*function.params, *(binding.var for binding in bindings)]
-        self._by_name = {str(var.name): var for var in variables}
+        self._by_name = {self._name(var): var for var in variables}
         self._values = {binding.var.__chandle__(): binding.value for binding in bindings}
         initializers = [each.name for each in graph.initializer]
         made = [name for node in graph.node for name in node.output if name]
         self._tensors = {*(each.name for each in graph.input), *initializers, *made}
+
+    def _name(self, var: relax.Var) -> str:
+        """What the file calls a variable."""
+        return self._in_file.get(str(var.name), str(var.name))
 
     def of_nodes(self) -> list[NodeShardings]:
         return [self._of_node(node) for node in self._graph.node]
@@ -97,7 +102,7 @@ class _Reader:
         """
         type_ = var.ty
         is_stated = str(var.name) in self._stated
-        while str(var.name) not in self._tensors:
+        while self._name(var) not in self._tensors:
             value = self._values.get(var.__chandle__())
             if not isinstance(value, tvm.ir.Call) or not value.op.same_as(self._redistribute):
                 break
@@ -106,17 +111,20 @@ class _Reader:
             var = value.args[0]
             if not is_stated and str(var.name) in self._stated and _is_on_same(var.ty, type_):
                 type_, is_stated = var.ty, True
-        return str(var.name), type_
+        return self._name(var), type_
 
 
-def shardings_of_nodes(function: relax.Function, graph: Any) -> list[NodeShardings]:
+def shardings_of_nodes(
+    function: relax.Function, graph: Any, renamed: Mapping[str, str]
+) -> list[NodeShardings]:
     """What is known of each node of the graph, an ``onnx.GraphProto``.
 
     Args:
         function: Of a propagated module; its variables are called as the graph's tensors.
         graph: What it was made of. A tensor that is no variable any more has no sharding.
+        renamed: From names of the graph's weights to those of parameters.
     """
-    return _Reader(function, graph).of_nodes()
+    return _Reader(function, graph, renamed).of_nodes()
 
 
 def devices_of(type_: DTensorType) -> tuple[int, ...]:

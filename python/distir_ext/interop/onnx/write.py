@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from distir_ext.interop.onnx.load import CONFIGURATION_ATTR
 from distir_ext.interop.onnx.proto import model_proto, nodes_of
 from distir_ext.interop.onnx.read import read_proto
 from distir_ext.interop.onnx.shardings import NodeShardings, devices_of, shardings_of_nodes
+from distir_ext.interop.onnx.weight_names import names_of_proto
 
 
 @short_tracebacks
@@ -64,9 +65,10 @@ def write(
         raise ValueError(
             f"the model has a configuration {name!r} already; replace=True replaces it"
         )
-    function = _propagated(mod, proto)
+    renamed = names_of_proto(proto).renamed
+    function = _propagated(mod, proto, renamed)
     source = _source(mod, proto)
-    shardings = shardings_of_nodes(function, proto.graph)
+    shardings = shardings_of_nodes(function, proto.graph, renamed)
     devices = _number_of_devices(shardings, source, device_names)
     stages = _stages(shardings, source, proto.graph)
 
@@ -92,7 +94,7 @@ def write(
     return onnx_ir.from_proto(result)
 
 
-def _propagated(mod: tvm.IRModule, model: Any) -> relax.Function:
+def _propagated(mod: tvm.IRModule, model: Any, renamed: Mapping[str, str]) -> relax.Function:
     """Function main of a module that is propagated and of this model."""
     function = relax_function(mod, "main")
     reached = phase(mod)
@@ -101,7 +103,7 @@ def _propagated(mod: tvm.IRModule, model: Any) -> relax.Function:
         raise ValueError(f"the module {what}; what is written is what PropagateSharding makes")
     parameters = [str(param.name) for param in function.params]
     for each in (*model.graph.input, *model.graph.initializer):
-        if each.name not in parameters:
+        if renamed.get(each.name, each.name) not in parameters:
             hint = did_you_mean(each.name, parameters)
             raise ValueError(
                 f"function main has no parameter {each.name!r}, so it is not what "
