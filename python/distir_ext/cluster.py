@@ -11,19 +11,13 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._errors.spelling import did_you_mean
+from distir_ext._native.collective_records import names, records
 from distir_ext._pictures.mesh_tables import device_table, link_table
 from distir_ext._text.tables import as_html
 from distir_ext.measurement import measure_host
 from distir_ext.mesh import Mesh, as_mesh
 
-TIMED_COLLECTIVES = (
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "permute",
-    "reduce_scatter",
-    "transfer",
-)
+TIMED_COLLECTIVES = tuple(sorted(each.name for each in records().values() if each.is_timed))
 """Whose times clusters may state."""
 
 Times = tuple[tuple[str, int, float, float], ...]
@@ -464,7 +458,7 @@ class Cluster:
             queued_step=speed.queued_step,
         )
         # Plans take one launch and bandwidth: those of sums over all workers.
-        sums = sorted(host.times["all_reduce"][num_workers].items())
+        sums = sorted(host.times[names.all_reduce][num_workers].items())
         launch = sums[0][1]
         share = 2 * (num_workers - 1) / num_workers
         bandwidth = statistics.geometric_mean(share * size / seconds for size, seconds in sums[2:])

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/kernels/einsum.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
@@ -93,7 +94,8 @@ void GroupedMatmul(TensorView rows, TensorView experts, TensorView counts, int64
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("distir.runtime.grouped_matmul", GroupedMatmul);
+  ffi::reflection::GlobalDef().def(abi::Builtin(abi::Collective::kGroupedMatmul).c_str(),
+                                   GroupedMatmul);
 }
 
 }  // namespace
