@@ -7,20 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
+import tvm
 import tvm_ffi
 
 from distir_ext._errors.spelling import did_you_mean
+from distir_ext._native.collective_records import records
 from distir_ext._text.display import Shown
 from distir_ext.mesh import Mesh, as_mesh
 
-TIMED_COLLECTIVES = (
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "permute",
-    "reduce_scatter",
-    "transfer",
-)
+TIMED_COLLECTIVES = tuple(sorted(each.name for each in records().values() if each.is_timed))
 """Whose times clusters may state."""
 
 Times = tuple[tuple[str, int, float, float], ...]
@@ -97,7 +92,8 @@ class Device(Shown):
     """Seconds that a kernel takes at least, however little it does."""
 
     target: str = "cuda"
-    """``"cuda"`` or ``"llvm"``: whose kernels and fusion a program gets, as ``dx.build`` would."""
+    """Whose kernels and fusion a program gets: a target of ``dx.build`` as text, such as
+    ``"llvm"``, ``"cuda"`` or ``"nvidia/nvidia-a100"``."""
 
     caches: Mapping[float, float] = field(default_factory=dict)
     """Bytes per second of kernels that access at most so many bytes, by these. Where caches still
@@ -140,10 +136,14 @@ class Device(Shown):
                 raise ValueError(
                     f"a {what} of device {self.name!r} takes at least 0 seconds, not {seconds}"
                 )
-        if self.target not in ("cuda", "llvm"):
-            raise ValueError(
-                f"the target of device {self.name!r} is 'cuda' or 'llvm', not {self.target!r}"
-            )
+        if self.target not in ("cuda", "llvm"):  # of these, TVM looks for the device
+            try:
+                tvm.target.Target(self.target)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise ValueError(
+                    f"the target of device {self.name!r} is {self.target!r}, which TVM does not "
+                    "know; name one of dx.build, as 'llvm', 'cuda' or 'nvidia/nvidia-h100'"
+                ) from error
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.flops.items())), self.memory, self.bandwidth))
@@ -270,11 +270,12 @@ DEVICES: Mapping[str, Device] = {
             memory=80e9,
             bandwidth=2039e9,
             launch=_GPU_LAUNCH,
+            target="nvidia/nvidia-a100",
         ),
         # NVIDIA H100 data sheet, SXM5; its tensor figures are with sparsity, halved here.
-        Device("H100", _HOPPER, memory=80e9, bandwidth=3.35e12, launch=_GPU_LAUNCH),
+        Device("H100", _HOPPER, 80e9, 3.35e12, _GPU_LAUNCH, target="nvidia/nvidia-h100"),
         # NVIDIA H200 data sheet, SXM: the same chip with other memory.
-        Device("H200", _HOPPER, memory=141e9, bandwidth=4.8e12, launch=_GPU_LAUNCH),
+        Device("H200", _HOPPER, 141e9, 4.8e12, _GPU_LAUNCH, target="nvidia/nvidia-h100"),
         # NVIDIA DGX B200 data sheet, an eighth of the system, sparsity halved; FP32 and FP64: HGX
         # B200.
         Device(
@@ -283,6 +284,7 @@ DEVICES: Mapping[str, Device] = {
             memory=180e9,
             bandwidth=8e12,
             launch=_GPU_LAUNCH,
+            target='{"kind": "cuda", "arch": "sm_100a"}',
         ),
         # AMD Instinct MI300X data sheet: matrix rates without sparsity, vector FP32 and FP64.
         Device(
@@ -450,8 +452,8 @@ class Cluster(Shown):
     @property
     def links(self) -> dict[str, Link]:
         """The link along each mesh axis; ``"all"`` where all devices are alike."""
-        names = ("all",) if self._mesh is None else self._mesh.axis_names
-        return dict(zip(names, self._links, strict=True))
+        axes = ("all",) if self._mesh is None else self._mesh.axis_names
+        return dict(zip(axes, self._links, strict=True))
 
     @property
     def sizes(self) -> tuple[int | None, ...]:

@@ -13,6 +13,7 @@ from tvm.relax import op
 
 from distir_ext import collectives
 from distir_ext._analysis.profile import Profile
+from distir_ext._native.collective_records import names
 from distir_ext.building import build_executable
 from distir_ext.manual import manual
 from distir_ext.mesh import Mesh
@@ -47,11 +48,11 @@ def _pass_on(x: relax.Expr, members: int) -> relax.Expr:
 
 
 _KINDS = (
-    _Kind("all_reduce", lambda x, _: collectives.psum(x, _GROUP)),
-    _Kind("reduce_scatter", lambda x, _: collectives.psum_scatter(x, _GROUP)),
-    _Kind("all_gather", lambda x, _: collectives.all_gather(x, _GROUP), gathers=True),
-    _Kind("all_to_all", _exchange),
-    _Kind("permute", _pass_on),
+    _Kind(names.all_reduce, lambda x, _: collectives.psum(x, _GROUP)),
+    _Kind(names.reduce_scatter, lambda x, _: collectives.psum_scatter(x, _GROUP)),
+    _Kind(names.all_gather, lambda x, _: collectives.all_gather(x, _GROUP), gathers=True),
+    _Kind(names.all_to_all, _exchange),
+    _Kind(names.permute, _pass_on),
 )
 
 

@@ -14,6 +14,7 @@ from tvm import relax
 
 from distir_ext._manual.emitting import emitted, is_nn, known_type, like
 from distir_ext._manual.regions import Region, check_axis, current, listed
+from distir_ext._native.collective_records import names
 from distir_ext.regions import collective, crossing
 
 Axis = str | Sequence[str]
@@ -107,9 +108,9 @@ def all_gather(x: Any, axis: Axis, dim: int = 0) -> Any:
     Raises:
         ValueError: See :func:`psum`; or there is no such dimension.
     """
-    axes = _manual(axis, "all_gather")
-    value = _expression(x, "all_gather")
-    return _called(x, "all_gather", value, axes, dim=_dim(value, dim, "all_gather"))
+    axes = _manual(axis, names.all_gather)
+    value = _expression(x, names.all_gather)
+    return _called(x, names.all_gather, value, axes, dim=_dim(value, dim, names.all_gather))
 
 
 def psum_scatter(x: Any, axis: Axis, dim: int = 0) -> Any:
@@ -126,7 +127,7 @@ def psum_scatter(x: Any, axis: Axis, dim: int = 0) -> Any:
     axes = _manual(axis, "psum_scatter")
     value = _expression(x, "psum_scatter")
     number = _dim(value, dim, "psum_scatter")
-    return _called(x, "reduce_scatter", value, axes, dim=number, reduction="sum")
+    return _called(x, names.reduce_scatter, value, axes, dim=number, reduction="sum")
 
 
 def all_to_all(x: Any, axis: Axis, split_dim: int, concat_dim: int) -> Any:
@@ -142,15 +143,15 @@ def all_to_all(x: Any, axis: Axis, split_dim: int, concat_dim: int) -> Any:
         ValueError: See :func:`psum`; or there is no such dimension, both are the same, or
             ``split_dim`` does not divide.
     """
-    axes = _manual(axis, "all_to_all")
-    value = _expression(x, "all_to_all")
+    axes = _manual(axis, names.all_to_all)
+    value = _expression(x, names.all_to_all)
     dims = {
         "split_dim": _dim(value, split_dim, "all_to_all: split_dim"),
         "concat_dim": _dim(value, concat_dim, "all_to_all: concat_dim"),
     }
     if dims["split_dim"] == dims["concat_dim"]:
         raise ValueError(f"all_to_all: split_dim and concat_dim are both {split_dim}")
-    return _called(x, "all_to_all", value, axes, **dims)
+    return _called(x, names.all_to_all, value, axes, **dims)
 
 
 def ppermute(x: Any, axis: Axis, perm: Sequence[tuple[int, int]]) -> Any:
@@ -177,7 +178,7 @@ def ppermute(x: Any, axis: Axis, perm: Sequence[tuple[int, int]]) -> Any:
                 )
             if numbers.count(number) > 1:
                 raise ValueError(f"ppermute: device {number} along {axis!r} {what} twice")
-    return _called(x, "permute", _expression(x, "ppermute"), axes, pairs=pairs)
+    return _called(x, names.permute, _expression(x, "ppermute"), axes, pairs=pairs)
 
 
 def axis_index(axis: Axis, dtype: str = "int64") -> relax.Expr:
@@ -242,7 +243,7 @@ def _manual(axis: Axis, what: str) -> tuple[str, ...]:
 
 def _reduced(x: Any, axis: Axis, reduction: str, what: str) -> Any:
     axes = _manual(axis, what)
-    return _called(x, "all_reduce", _expression(x, what), axes, reduction=reduction)
+    return _called(x, names.all_reduce, _expression(x, what), axes, reduction=reduction)
 
 
 def _called(x: Any, kind: str, value: relax.Expr, axes: tuple[str, ...], **attrs: Any) -> Any:

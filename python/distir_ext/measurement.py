@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
+from distir_ext._native.collective_records import names
 from distir_ext._params.progress import counting_bar
 from distir_ext._runtime.model import Model
 from distir_ext._runtime.pipeline import Pipeline
@@ -270,7 +271,7 @@ def measure_cluster(num_workers: int = 2, workers: str = "threads") -> Cluster:
         queued_step=speed.queued_step,
     )
     # Plans take one launch and bandwidth: those of sums over all workers.
-    sums = sorted(host.times["all_reduce"][num_workers].items())
+    sums = sorted(host.times[names.all_reduce][num_workers].items())
     launch = sums[0][1]
     share = 2 * (num_workers - 1) / num_workers
     bandwidth = statistics.geometric_mean(share * size / seconds for size, seconds in sums[2:])

@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "dialect/operators/fused_norm.h"
-#include "dialect/operators/pair_selection.h"
-#include "dialect/operators/token_dispatch.h"
 #include "ir/leaves.h"
 #include "ir/symbolic.h"
 #include "ir/tir_node.h"
@@ -18,7 +15,6 @@ namespace analysis {
 namespace {
 
 constexpr const char* kEinsum = "einsum";
-constexpr const char* kSlice = "slice";
 
 const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Expr& tensor) {
   return ir::ShapeOf(ir::TensorType::Cast(tensor.ty()));
@@ -116,19 +112,25 @@ std::string StringArgument(const ir::Expr& expr) {
 }
 
 bool IsComputed(const std::string& name) {
-  return name == kEinsum || name == kSlice || name == dialect::kGroupedMatmul;
+  const abi::CollectiveRecord* record = abi::FindCollective(name);
+  return name == kEinsum ||
+         (record != nullptr && (record->collective == abi::Collective::kSlice ||
+                                record->collective == abi::Collective::kGroupedMatmul));
 }
 
 KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>& args,
                          const ir::Type& result) {
   if (name == kEinsum) return CountEinsum(args, result);
-  if (name == kSlice) return CountSlice(result);
-  if (name == dialect::kGroupedMatmul) return CountGroupedMatmul(args, result);
-  TVM_FFI_ICHECK(name == dialect::kFusedNorm) << name;
+  const abi::CollectiveRecord* record = abi::FindCollective(name);
+  TVM_FFI_ICHECK(record != nullptr) << name;
+  if (record->collective == abi::Collective::kSlice) return CountSlice(result);
+  if (record->collective == abi::Collective::kGroupedMatmul)
+    return CountGroupedMatmul(args, result);
+  TVM_FFI_ICHECK(record->collective == abi::Collective::kAllReduceAddRmsNorm) << name;
   return CountFusedNorm(args);
 }
 
-double BytesOfRows(const std::string& name, const ir::NodeArray<ir::Expr>& args,
+double BytesOfRows(abi::RowCount count, const ir::NodeArray<ir::Expr>& args,
                    const ir::Type& result) {
   const ir::NodeArray<ir::Expr>& shape = ShapeOf(args[0]);
   const auto first = [](const ir::NodeArray<ir::Expr>& sizes) {
@@ -136,7 +138,7 @@ double BytesOfRows(const std::string& name, const ir::NodeArray<ir::Expr>& args,
   };
   const double given = first(shape), made = first(ir::ShapeOf(ir::TensorType::Cast(result)));
   double rows = first(ShapeOf(args[1])) * static_cast<double>(ir::StaticDim(args[3]));
-  if (name == dialect::kGatherRows || name == dialect::kScatterRows) {
+  if (count == abi::RowCount::kPairs) {
     const double members = std::max(given / made, made / given);
     rows = std::min(rows / members, first(ShapeOf(args[1])));
   } else {

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "abi/collective.h"
 #include "analysis/kernel_count.h"
 #include "ir/node.h"
 
@@ -33,8 +34,9 @@ KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>&
                          const ir::Type& result);
 
 /*! \brief Bytes of the rows that a worker exchanges in a collective of slots or of pairs, its own
- *  included. \param args (x or y, mask, groups, choices) */
-double BytesOfRows(const std::string& name, const ir::NodeArray<ir::Expr>& args,
+ *  included. \param count What decides how many they are. \param args (x or y, mask, groups,
+ * choices) */
+double BytesOfRows(abi::RowCount count, const ir::NodeArray<ir::Expr>& args,
                    const ir::Type& result);
 
 }  // namespace analysis

@@ -8,13 +8,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "abi/builtin.h"
+#include "abi/collective.h"
 #include "analysis/builtin_count.h"
 #include "analysis/operator_calls.h"
-#include "dialect/operators/fused_norm.h"
-#include "dialect/operators/pair_selection.h"
-#include "dialect/operators/slot_exchange.h"
-#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -26,7 +22,6 @@ namespace analysis {
 
 namespace {
 
-const std::string kShared = "shared_";
 // What tensors leave free of the storages that they lie in, which were made for larger ones.
 const std::string kUnused = "unused in storages";
 
@@ -284,9 +279,9 @@ class StepReader::Reader::BodyReader {
       AddStep(StepKind::kPacked, var, kind, args).count = CountBuiltin(kind, args, result.ty());
       return Writes(result);
     }
-    if (kind == dialect::kSelectTokens || kind == dialect::kPlaceTokens ||
-        kind == dialect::kSelectPairs || kind == dialect::kPlacePairs)
-      return VisitOwnTokens(var, kind, args);
+    const abi::CollectiveRecord* record = abi::FindBuiltin(name);
+    if (record != nullptr && record->family == abi::CollectiveFamily::kKernel)
+      return VisitOwnTokens(var, *record, args);
     if (!is_ours) {
       Step& step = AddStep(StepKind::kPacked, var, name, args);
       for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
@@ -297,7 +292,7 @@ class StepReader::Reader::BodyReader {
       }
       return;
     }
-    if (kind.compare(0, kShared.size(), kShared) == 0) kind = kind.substr(kShared.size());
+    if (record != nullptr) kind = record->name;
     Step& step = AddStep(StepKind::kCollective, var, kind, args);
     for (const ir::Expr& arg : args) {
       const std::string text = StringArgument(arg);
@@ -308,28 +303,30 @@ class StepReader::Reader::BodyReader {
     Writes(result);
     step.given_bytes = args.empty() ? 0 : BytesOf(args[0].ty());
     step.made_bytes = BytesOf(result.ty());
-    // What is combined has room for the rows of all devices.
-    if (kind == dialect::kCombineTokens) step.given_bytes = step.made_bytes;
-    if (kind == dialect::kDispatchSlots || kind == dialect::kCombineSlots ||
-        kind == dialect::kGatherRows || kind == dialect::kScatterRows)
-      step.given_bytes = BytesOfRows(kind, args, result.ty());
+    if (record != nullptr && record->rows != abi::RowCount::kShape) {
+      step.given_bytes = BytesOfRows(record->rows, args, result.ty());
+    } else if (record != nullptr && record->collective == abi::Collective::kCombineTokens) {
+      step.given_bytes = step.made_bytes;  // its argument has room for the rows of all devices
+    }
     if (reader_.times_) {
       step.seconds = reader_.times_->Of(kind, step.plan.empty() ? step.groups : step.plan,
                                         step.given_bytes, step.made_bytes);
     }
-    if (kind == dialect::kFusedNorm) step.count = CountBuiltin(kind, args, result.ty());
+    if (record != nullptr && record->family == abi::CollectiveFamily::kFused)
+      step.count = CountBuiltin(kind, args, result.ty());
   }
 
   /*! \brief Rows that are taken or placed, of which most are zeros. */
-  void VisitOwnTokens(const ir::Var& var, const std::string& kind,
+  void VisitOwnTokens(const ir::Var& var, const abi::CollectiveRecord& record,
                       const ir::NodeArray<ir::Expr>& args) {
-    Step& step = AddStep(StepKind::kPacked, var, kind, args);
+    Step& step = AddStep(StepKind::kPacked, var, record.name, args);
     for (const ir::Expr& arg : args) step.count.bytes_read.push_back(BytesOf(arg.ty()));
     if (BytesOf(var.ty()) > 0) {
       step.count.bytes_written = {BytesOf(var.ty())};
       return Writes(var);
     }
-    const bool has_counts = kind == dialect::kSelectTokens || kind == dialect::kSelectPairs;
+    const bool has_counts = record.collective == abi::Collective::kSelectTokens ||
+                            record.collective == abi::Collective::kSelectPairs;
     const size_t num = has_counts ? 2 : 1;
     for (size_t i = args.size() - num; i < args.size(); ++i) Writes(args[i]);
   }

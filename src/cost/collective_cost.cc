@@ -1,16 +1,16 @@
 #include "cost/collective_cost.h"
 
-#include <tvm/ffi/error.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "mesh/collective_record.h"
 
 namespace distir {
 namespace cost {
 
-double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64_t group_size,
+double Seconds(abi::Collective collective, double launch, const Link& link, int64_t group_size,
                double local_bytes) {
-  const double sent = BytesSent(kind, group_size, local_bytes);
+  const double sent = abi::SentBy(collective, group_size).Bytes(local_bytes);
   if (sent == 0) return 0;
   const int64_t others = group_size - 1;
   const double levels = std::ceil(std::log2(static_cast<double>(group_size)));
@@ -19,10 +19,10 @@ double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64
   // A ring takes no fewer messages in turn than all peers at once.
   const double at_once = link.Seconds(others, 0);
   const double turns = is_power_of_two ? std::min(at_once, levels * in_turn) : at_once;
-  switch (kind) {
-    case mesh::CollectiveKind::kAllToAll:
+  switch (abi::RecordOf(collective).sends) {
+    case abi::Sends::kPartsAtOnce:
       return launch + at_once + sent / link.bandwidth;
-    case mesh::CollectiveKind::kAllReduce:
+    case abi::Sends::kPartsAndBlock:
       return launch + std::min(2 * turns + sent / link.bandwidth,
                                2 * levels * in_turn + 2 * local_bytes / link.bandwidth);
     default:
@@ -30,27 +30,13 @@ double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64
   }
 }
 
+double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64_t group_size,
+               double local_bytes) {
+  return Seconds(mesh::RecordedAs(kind), launch, link, group_size, local_bytes);
+}
+
 double BytesSent(mesh::CollectiveKind kind, int64_t group_size, double local_bytes) {
-  double others = static_cast<double>(group_size - 1);
-  double n = static_cast<double>(group_size);
-  switch (kind) {
-    case mesh::CollectiveKind::kAllGather:
-      return local_bytes * others;  // its shard reaches every other device once
-    case mesh::CollectiveKind::kReduceScatter:
-    case mesh::CollectiveKind::kAllToAll:
-      return local_bytes * others / n;
-    case mesh::CollectiveKind::kAllReduce:
-      return 2 * local_bytes * others / n;
-    case mesh::CollectiveKind::kSlice:
-    case mesh::CollectiveKind::kView:
-      return 0;
-    case mesh::CollectiveKind::kPermute:
-    case mesh::CollectiveKind::kExchange:
-    case mesh::CollectiveKind::kTransfer:
-      break;
-  }
-  TVM_FFI_THROW(ValueError) << "the bytes of " << mesh::CollectiveName(kind)
-                            << " depend on its plan";
+  return abi::SentBy(mesh::RecordedAs(kind), group_size).Bytes(local_bytes);
 }
 
 }  // namespace cost

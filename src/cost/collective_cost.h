@@ -29,18 +29,24 @@
 #include "cost/cluster.h"
 #include "mesh/collective.h"
 
+namespace distir::abi {
+enum class Collective : uint8_t;
+}  // namespace distir::abi
+
 namespace distir {
 namespace cost {
 
 /*!
  * \brief Seconds that a collective inside groups takes.
- * \param kind Not kPermute, kExchange or kTransfer.
+ * \param collective One of groups, not of a plan.
  * \param launch Seconds to start it.
  * \param link The slowest link between devices of a group.
  * \param group_size Devices per group, n >= 1.
  * \param local_bytes Bytes of the collective's argument on each device.
- * \throws ValueError for other kinds.
+ * \throws ValueError for those of plans.
  */
+double Seconds(abi::Collective collective, double launch, const Link& link, int64_t group_size,
+               double local_bytes);
 double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64_t group_size,
                double local_bytes);
 

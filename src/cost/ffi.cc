@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cost/collective_cost.h"
+#include "abi/collective.h"
 #include "support/functions.h"
 
 namespace distir {
@@ -12,22 +12,14 @@ namespace cost {
 
 namespace ffi = tvm::ffi;
 
-namespace {
-
-mesh::CollectiveKind KindOf(const ffi::String& name) {
-  for (mesh::CollectiveKind kind : mesh::kAllCollectiveKinds) {
-    if (name == mesh::CollectiveName(kind)) return kind;
-  }
-  TVM_FFI_THROW(ValueError) << "unknown collective " << static_cast<std::string>(name);
-}
-
-}  // namespace
-
 TVM_FFI_STATIC_INIT_BLOCK() {
-  support::Functions().def("distir.cost.BytesSent",
-                           [](ffi::String kind, int64_t group_size, double local_bytes) {
-                             return BytesSent(KindOf(kind), group_size, local_bytes);
-                           });
+  support::Functions().def(
+      "distir.cost.BytesSent", [](ffi::String name, int64_t group_size, double local_bytes) {
+        const abi::CollectiveRecord* record = abi::FindCollective({name.data(), name.size()});
+        if (record == nullptr)
+          TVM_FFI_THROW(ValueError) << "unknown collective " << static_cast<std::string>(name);
+        return abi::SentBy(record->collective, group_size).Bytes(local_bytes);
+      });
 }
 
 }  // namespace cost

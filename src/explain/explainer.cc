@@ -73,12 +73,13 @@ void Explainer::ExplainOrigin() {
   }
   ExplainSteps();
   const Bound* bound = view_.Find(var_);
-  if (bound == nullptr || !bound->move) return;
-  const Move& move = *bound->move;
+  if (bound == nullptr || !(bound->move || bound->other_collective)) return;
+  const Move& move = bound->move ? *bound->move : *bound->other_collective;
   std::string text = Quoted(var_.name()) + " in " + Quoted(view_.name) + ": ";
-  if (move.kind == "recv") return lines_.push_back(text + "received from other devices");
+  if (move.collective == abi::Collective::kRecv)
+    return lines_.push_back(text + "received from other devices");
   if (!move.source.defined()) return;
-  if (move.kind == "send")
+  if (move.collective == abi::Collective::kSend)
     return lines_.push_back(text + "sends " + Quoted(NameOf(move.source)) + " to other devices");
   text += move.kind;
   const SlotList& from = view_.SlotsOf(move.source);

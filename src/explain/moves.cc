@@ -24,7 +24,8 @@ class Moves {
  private:
   /*! \brief Whether a binding moves what another one on the same devices gives. */
   static bool IsStep(const Bound& bound) {
-    return bound.move && bound.move->source.defined() && bound.move->kind != "send";
+    return bound.move && bound.move->source.defined() &&
+           bound.move->collective != abi::Collective::kSend;
   }
 
   bool IsStated(const ir::Expr& var) const {

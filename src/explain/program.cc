@@ -7,8 +7,8 @@
 #include <sstream>
 #include <utility>
 
-#include "abi/builtin.h"
 #include "dialect/operators/collective.h"
+#include "dialect/operators/collective_record.h"
 #include "dialect/operators/manual.h"
 #include "dialect/placement.h"
 #include "ir/leaves.h"
@@ -29,37 +29,26 @@ namespace explain {
 
 namespace {
 
-const std::string kLocal = "relax.ccl.";
-const std::string kOnDTensors = "relax.dist.";
-
-bool StartsWith(const std::string& text, const std::string& prefix) {
-  return text.rfind(prefix, 0) == 0;
+/*! \brief The name of the operator or of the packed function that is called; empty for others. */
+std::string CalledName(const ir::Call& call) {
+  if (auto callee = ir::ExternFunc::Cast(call.op()); callee.defined()) return callee.name();
+  auto op = ir::Op::Cast(call.op());
+  if (!op.defined()) return "";
+  if (op.name() != "relax.call_dps_packed" && op.name() != "relax.call_packed") return op.name();
+  auto callee = ir::ExternFunc::Cast(call.args()[0]);
+  return callee.defined() ? callee.name() : "";
 }
 
-/*! \brief The kind of a call that moves or reduces a tensor; empty for other calls. */
-std::string KindOf(const ir::Call& call) {
-  auto op = ir::Op::Cast(call.op());
-  std::string name;
-  if (op.defined()) {
-    name = op.name();
-    if (name == "relax.call_dps_packed" || name == "relax.call_packed") {
-      auto callee = ir::ExternFunc::Cast(call.args()[0]);
-      name = callee.defined() ? callee.name() : "";
-    }
-  } else if (auto callee = ir::ExternFunc::Cast(call.op()); callee.defined()) {
-    name = callee.name();
+/*! \brief The collective that a call is, in any phase; null for other calls. */
+const abi::CollectiveRecord* CollectiveOf(const std::string& name) {
+  // TVM's own, which lowering takes for a slice.
+  if (name == "relax.dist.redistribute_replica_to_shard")
+    return &abi::RecordOf(abi::Collective::kSlice);
+  for (const auto find : {abi::FindBuiltin, abi::FindOnTensors, abi::FindOnDTensors}) {
+    const abi::CollectiveRecord* record = find(name);
+    if (record != nullptr && record->family != abi::CollectiveFamily::kKernel) return record;
   }
-  for (const std::string& prefix : {abi::kRuntime, kLocal, kOnDTensors}) {
-    if (!StartsWith(name, prefix)) continue;
-    std::string kind = name.substr(prefix.size());
-    if (StartsWith(kind, "shared_")) kind = kind.substr(std::string("shared_").size());
-    if (kind == "redistribute_replica_to_shard") kind = "slice";
-    static const std::vector<std::string> kinds = {
-        "redistribute", "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "slice",
-        "permute",      "exchange",   "transfer",   "view",           "send",       "recv"};
-    return std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ? "" : kind;
-  }
-  return "";
+  return nullptr;
 }
 
 /*! \brief The first variable among the arguments of a call, those in a tuple included. */
@@ -199,14 +188,16 @@ FunctionView Program::Read(const std::string& name, const ir::Function& function
     auto var_binding = ir::VarBinding::Cast(binding);
     view.index[binding.var().get()] = static_cast<int>(view.bound.size());
     view.bound.push_back(
-        {binding.var(), var_binding.defined() ? var_binding.value() : ir::Expr(), {}});
+        {binding.var(), var_binding.defined() ? var_binding.value() : ir::Expr(), {}, {}});
     view.order.push_back(binding.var());
   });
   for (const ir::Var& var : view.order) view.variables[var.name()].push_back(var);
   ReadFacts(&view);
   for (Bound& each : view.bound) {
-    if (auto call = ir::Call::Cast(each.value); call.defined())
-      each.move = MoveOf(view, each.var, call);
+    if (auto call = ir::Call::Cast(each.value); call.defined()) {
+      std::optional<Move> move = MoveOf(view, each.var, call);
+      (move && move->changes_sharding ? each.move : each.other_collective) = std::move(move);
+    }
   }
   for (size_t i = 0; i < view.bound.size(); ++i) {
     if (!view.bound[i].value.defined()) continue;
@@ -387,10 +378,19 @@ void Program::ReadOpen(FunctionView* view) {
 std::optional<Move> Program::MoveOf(const FunctionView& view, const ir::Var& var,
                                     const ir::Call& call) {
   Move move;
-  move.kind = KindOf(call);
-  if (move.kind.empty()) return std::nullopt;
-  move.is_reduction = move.kind == "all_reduce" || move.kind == "reduce_scatter";
-  if (move.kind != "recv") move.source = FirstVariable(call.args());
+  if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
+    move.kind = "redistribute";
+  } else {
+    const std::string name = CalledName(call);
+    const abi::CollectiveRecord* record = CollectiveOf(name);
+    if (record == nullptr) return std::nullopt;
+    move.kind = record->name;
+    move.is_reduction = record->reduces;
+    move.collective = record->collective;
+    move.changes_sharding = record->family == abi::CollectiveFamily::kRedistribution ||
+                            record->family == abi::CollectiveFamily::kSide;
+  }
+  if (move.collective != abi::Collective::kRecv) move.source = FirstVariable(call.args());
   if (move.is_reduction) move.reduced = ReducedAxes(view, var, call);
   return move;
 }
@@ -400,7 +400,7 @@ mesh::AxisList Program::ReducedAxes(const FunctionView& view, const ir::Var& var
   const SlotList& slots = view.SlotsOf(var);
   const int root = slots.empty() ? -1 : view.facts[slots[0]].root;
   if (root < 0) return {};
-  if (!dialect::DTensorCollective(call.op()).has_value())
+  if (dialect::RecordOnDTensors(call.op()) == nullptr)
     return AxesOfGroup(meshes_.Root(root), GroupOf(call));
   mesh::AxisList reduced;
   auto views = mesh::Relate(dialect::ToMesh(dialect::TargetMesh(call)), meshes_.Root(root));

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/collective.h"
 #include "propagation/graph.h"
 #include "redistribute/planner.h"
 #include "rules/tir/rule.h"
@@ -58,18 +59,22 @@ struct Fact {
   } cause;
 };
 
-/*! \brief What brings a tensor from one sharding to another. */
+/*! \brief A redistribution, or a collective. */
 struct Move {
-  std::string kind;  // "redistribute", "all_gather", ...
-  ir::Expr source;   // a variable, or null for what another device set sends
+  std::string kind;  // "redistribute", or the name of the collective
+  std::optional<abi::Collective> collective;
+  /*! \brief Whether it does no more than to bring a tensor from one sharding to another. */
+  bool changes_sharding = true;
+  ir::Expr source;  // a variable, or null for what another device set sends
   bool is_reduction = false;
   mesh::AxisList reduced;  // over what, if the call says so
 };
 
 struct Bound {
   ir::Var var;
-  ir::Expr value;  // null: a match_cast
-  std::optional<Move> move;
+  ir::Expr value;                        // null: a match_cast
+  std::optional<Move> move;              // that changes the sharding
+  std::optional<Move> other_collective;  // as of segments, of tokens, or fused with operators
 };
 
 /*! \brief What pass made a variable, in computing which call. */

@@ -6,12 +6,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "abi/builtin.h"
 #include "abi/json_writer.h"
-#include "dialect/operators/collective.h"
+#include "dialect/operators/collective_record.h"
 #include "dialect/operators/fused_norm.h"
-#include "dialect/operators/segment_exchange.h"
-#include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -83,44 +80,34 @@ class CollectiveLowering : public ir::FunctionRewriter {
   bool KeepsUnchanged() const override { return true; }
 
   static bool IsCollective(const ir::Call& call) {
-    return dialect::LocalCollective(call.op()).has_value() ||
-           dialect::IsLocalFusedNorm(call.op()) || dialect::MovesLocalTokens(call.op()) ||
-           dialect::IsLocalSegmentExchange(call.op()) || ir::IsOp(call.op(), "relax.ccl.send") ||
-           ir::IsOp(call.op(), "relax.ccl.recv");
+    return dialect::RecordOnTensors(call.op()) != nullptr;
   }
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     auto call = ir::Call::Cast(value);
     if (!call.defined() || !IsCollective(call))
       return FunctionRewriter::RewriteVarBinding(var, value);
+    const abi::CollectiveRecord& record = *dialect::RecordOnTensors(call.op());
     ffi::Array<ir::Expr> args = RewriteAll(call.args());
     AddString(call, "plan", &args);
     // Reading all groups of each call would take time.
     if (const ffi::Any groups = ir::GetAttr(call.attrs(), "groups");
         groups.as<ffi::ArrayObj>() != nullptr) {
       // A slice needs to know its place in the group only.
-      args.push_back(groups_.Of(groups, !ir::IsOp(call.op(), "relax.ccl.slice")));
+      args.push_back(groups_.Of(groups, record.sends != abi::Sends::kNothing));
     }
     for (const char* key : {"dim", "split_dim", "concat_dim", "choices"}) AddInt(call, key, &args);
     AddString(call, "reduction", &args);
     if (dialect::IsLocalFusedNorm(call.op()))
       args.push_back(ir::MakeFloat(dialect::EpsilonOf(call)));
-    const std::string name = BuiltinOf(call);
-    ir::Count(name);
-    ir::Expr builtin = ir::MakeExternFunc(abi::kRuntime + name);
-    if (ir::IsOp(call.op(), "relax.ccl.send")) {
+    ir::Count(record.builtin);
+    ir::Expr builtin = ir::MakeExternFunc(abi::Builtin(record.collective));
+    if (!record.has_result) {
       Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));
     } else {
       Bind(var, ir::MakeOpCall(call.ty(), "relax.call_dps_packed", {builtin, ir::MakeTuple(args)},
                                {}, {call.ty()}));
     }
-  }
-
-  static std::string BuiltinOf(const ir::Call& call) {
-    auto kind = dialect::LocalCollective(call.op());
-    // All moves by pieces are the same to the runtime.
-    if (kind.has_value() && mesh::HasPieces(*kind)) return "transfer";
-    return ir::Op::Cast(call.op()).name().substr(std::string("relax.ccl.").size());
   }
 
   static void AddString(const ir::Call& call, const char* key, ffi::Array<ir::Expr>* args) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "mesh/collective_record.h"
+
 namespace distir {
 namespace mesh {
 
@@ -30,29 +32,7 @@ std::vector<int> ChangedDims(const Sharding& source, const Sharding& target) {
 
 }  // namespace
 
-const char* CollectiveName(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllGather:
-      return "all_gather";
-    case CollectiveKind::kAllToAll:
-      return "all_to_all";
-    case CollectiveKind::kReduceScatter:
-      return "reduce_scatter";
-    case CollectiveKind::kAllReduce:
-      return "all_reduce";
-    case CollectiveKind::kSlice:
-      return "slice";
-    case CollectiveKind::kPermute:
-      return "permute";
-    case CollectiveKind::kExchange:
-      return "exchange";
-    case CollectiveKind::kTransfer:
-      return "transfer";
-    case CollectiveKind::kView:
-      return "view";
-  }
-  return "";
-}
+const char* CollectiveName(CollectiveKind kind) { return abi::NameOf(RecordedAs(kind)); }
 
 CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Sharding& source,
                             const Sharding& target, const AxisList& reduce_axes) {

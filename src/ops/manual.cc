@@ -2,6 +2,7 @@
 // others, so they work on shards along automatic axes as on whole values.
 #include "dialect/operators/manual.h"
 
+#include "abi/collective.h"
 #include "ir/tvm/registration.h"
 #include "ops/family.h"
 #include "rules/call/infer_type.h"
@@ -34,35 +35,31 @@ FactorRule ParallelBut(const OpView& view, std::initializer_list<const char*> ke
 FactorRule AlongDim(const OpView& view) { return ParallelBut(view, {"dim"}); }
 FactorRule AlongTwo(const OpView& view) { return ParallelBut(view, {"split_dim", "concat_dim"}); }
 
-Operator Manual(const char* name, rules::RuleFunction rule) {
-  return Operator(name, rule).Pad(Padding::kParallel);
+Operator Manual(abi::Collective collective, rules::RuleFunction rule) {
+  return Operator(abi::InManualRegion(collective).c_str(), rule).Pad(Padding::kParallel);
 }
 
 const Operators kElementwise("manual region", {"all"},
-                             {Manual("relax.dist.manual_all_reduce", rules::Broadcasting),
-                              Manual("relax.dist.manual_permute", rules::Broadcasting)});
+                             {Manual(abi::Collective::kAllReduce, rules::Broadcasting),
+                              Manual(abi::Collective::kPermute, rules::Broadcasting)});
 const Operators kAlong("manual region",
                        {"all but those that are joined or divided", "",
                         "those that are joined or divided over manual axes"},
-                       {Manual("relax.dist.manual_all_gather", AlongDim),
-                        Manual("relax.dist.manual_reduce_scatter", AlongDim),
-                        Manual("relax.dist.manual_all_to_all", AlongTwo)});
+                       {Manual(abi::Collective::kAllGather, AlongDim),
+                        Manual(abi::Collective::kReduceScatter, AlongDim),
+                        Manual(abi::Collective::kAllToAll, AlongTwo)});
 const DescribedOperators kCrossings("manual region",
                                     "its automatic axes are the same inside and outside",
                                     {"relax.dist.enter_manual", "relax.dist.leave_manual"});
 
 const ir::OnLoad kRegister([] {
-  const auto add = [](const char* kind, const char* description) {
-    const std::string name = std::string("relax.dist.manual_") + kind;
-    ir::RegisterOp(name, description, {"x"}, true);
+  for (const abi::CollectiveRecord& record : abi::CollectiveRecords()) {
+    if (*record.manual_text == '\0') continue;
+    const std::string& name = abi::InManualRegion(record.collective);
+    ir::RegisterOp(name, record.manual_text, {"x"}, true);
     ir::SetInferType(name, dialect::InferManualCollective);
     ir::SetInferDTensorType(name, rules::InferDTensorType);
-  };
-  add("all_reduce", "Reduces the values of the devices along manual axes.");
-  add("all_gather", "Joins the values of the devices along manual axes.");
-  add("reduce_scatter", "Reduces values along manual axes, of which each device keeps its part.");
-  add("all_to_all", "Each device along manual axes gets a part of each value, joined.");
-  add("permute", "Sends whole values to devices along manual axes; who gets none has zeros.");
+  }
 });
 
 }  // namespace

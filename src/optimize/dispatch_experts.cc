@@ -11,6 +11,7 @@
 // Rows of ids stand for a token and one of its choices. What lies between two such products of the
 // same choices, and is computed row by row, is computed where the rows are: in y = silu(x w) v only
 // x is dispatched and only y combined.
+#include "abi/collective.h"
 #include "dialect/operators/token_dispatch.h"
 #include "optimize/experts/product.h"
 #include "optimize/experts/rows.h"
@@ -28,7 +29,7 @@ class Dispatch {
       : editable_(*editable),
         meshes_(*program->meshes),
         rows_(editable, program->meshes),
-        is_offered_(IsOffered(program->options, dialect::kDispatchTokens)),
+        is_offered_(IsOffered(program->options, abi::Collective::kDispatchTokens)),
         tally_(*tally) {}
 
   void Run() {

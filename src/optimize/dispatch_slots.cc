@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "abi/collective.h"
 #include "dialect/operators/collective.h"
 #include "dialect/operators/slot_exchange.h"
 #include "dialect/placement.h"
@@ -72,7 +73,7 @@ class DispatchMasks {
   DispatchMasks(EditableFunction* editable, const Program& program, Tally* tally)
       : editable_(*editable),
         masks_(*editable),
-        is_offered_(IsOffered(program.options, dialect::kDispatchSlots)),
+        is_offered_(IsOffered(program.options, abi::Collective::kDispatchSlots)),
         tally_(*tally) {}
 
   void Run() {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "abi/collective.h"
 #include "dialect/operators/collective.h"
 #include "dialect/operators/pair_selection.h"
 #include "ir/build.h"
@@ -39,7 +40,7 @@ class DispatchPairs {
       : editable_(*editable),
         masks_(*editable),
         sums_(*editable),
-        is_offered_(IsOffered(program.options, dialect::kSelectPairs)),
+        is_offered_(IsOffered(program.options, abi::Collective::kSelectPairs)),
         tally_(*tally) {}
 
   void Run() {

@@ -7,6 +7,7 @@
 //                                                     d = t[1]
 #include <unordered_map>
 
+#include "abi/collective.h"
 #include "dialect/operators/collective.h"
 #include "dialect/operators/fused_norm.h"
 #include "ir/build.h"
@@ -96,7 +97,7 @@ class NormFusion {
 }  // namespace
 
 void FuseAllReduceNorm(Program* program, Tally* tally) {
-  bool is_offered = IsOffered(program->options, dialect::kFusedNorm);
+  bool is_offered = IsOffered(program->options, abi::Collective::kAllReduceAddRmsNorm);
   for (NamedFunction& function : program->functions)
     NormFusion(function.editable.get(), is_offered, tally).Run();
 }

@@ -9,6 +9,7 @@
 #ifndef DISTIR_OPTIMIZE_OPTIMIZATION_H_
 #define DISTIR_OPTIMIZE_OPTIMIZATION_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +19,10 @@
 #include "optimize/program/editable_function.h"
 #include "optimize/program/resharding.h"
 #include "rules/tir/rule.h"
+
+namespace distir::abi {
+enum class Collective : uint8_t;
+}  // namespace distir::abi
 
 namespace distir {
 namespace optimize {
@@ -46,7 +51,7 @@ struct Tally {
 };
 
 /*! \brief Whether the library that the program will run on has a builtin that not all have. */
-bool IsOffered(const Options& options, const char* builtin);
+bool IsOffered(const Options& options, abi::Collective collective);
 
 struct NamedFunction {
   ir::GlobalVar name;    // another one of the same name once the function's type has changed

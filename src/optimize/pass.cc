@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "abi/collective.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "optimize/optimization.h"
@@ -67,10 +68,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-bool IsOffered(const Options& options, const char* builtin) {
-  auto offers = ffi::Function::GetGlobal("distir.runtime.offers");
-  return offers.has_value() &&
-         (*offers)(ffi::String(options.ccl), ffi::String(builtin)).cast<bool>();
+bool IsOffered(const Options& options, abi::Collective collective) {
+  const std::string only = abi::RecordOf(collective).only_backend;
+  return only.empty() || only == options.ccl;
 }
 
 std::set<std::string> Choose(const ffi::Array<ffi::String>& enable,

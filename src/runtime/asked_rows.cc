@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "abi/collective.h"
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/row_exchange.h"
 
@@ -43,7 +44,7 @@ std::vector<int64_t> AskedRows::ByMember(const std::vector<int64_t>& rows) const
   return sums;
 }
 
-ffi::Tensor AskedRows::Fetch(FlowKind kind, const ffi::String& groups,
+ffi::Tensor AskedRows::Fetch(abi::Collective kind, const ffi::String& groups,
                              const TensorView& own) const {
   const int64_t row_bytes = own.size(1) * ElementBytes(own.dtype());
   const ffi::Tensor asked = NewRows(static_cast<int64_t>(others_.size()), own);
@@ -56,7 +57,7 @@ ffi::Tensor AskedRows::Fetch(FlowKind kind, const ffi::String& groups,
   return rows;
 }
 
-void AskedRows::Deliver(FlowKind kind, const ffi::String& groups, const ffi::Tensor& rows,
+void AskedRows::Deliver(abi::Collective kind, const ffi::String& groups, const ffi::Tensor& rows,
                         const TensorView& own) const {
   const ffi::Tensor arrived = NewRows(static_cast<int64_t>(others_.size()), own);
   MoveRows(kind, groups, group_, rows, ByMember(mine_), arrived, ByMember(others_), bytes_told());

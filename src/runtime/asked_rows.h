@@ -13,10 +13,15 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/string.h>
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "runtime/session/worker_context.h"
+
+namespace distir::abi {
+enum class Collective : uint8_t;
+}  // namespace distir::abi
 
 namespace distir::runtime {
 
@@ -29,11 +34,11 @@ class AskedRows {
   const std::vector<int64_t>& mine() const { return mine_; }
 
   /*! \brief Gives the rows that this worker has flagged. \param own Its part of all rows. */
-  tvm::ffi::Tensor Fetch(FlowKind kind, const tvm::ffi::String& groups,
+  tvm::ffi::Tensor Fetch(abi::Collective kind, const tvm::ffi::String& groups,
                          const tvm::ffi::TensorView& own) const;
   /*! \brief Adds rows up where they lie. \param rows Those that this worker has flagged. \param own
    * Its part of the sums; rows that nobody has flagged become zeros. */
-  void Deliver(FlowKind kind, const tvm::ffi::String& groups, const tvm::ffi::Tensor& rows,
+  void Deliver(abi::Collective kind, const tvm::ffi::String& groups, const tvm::ffi::Tensor& rows,
                const tvm::ffi::TensorView& own) const;
 
  private:

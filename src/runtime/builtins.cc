@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/kernels/add_rms_norm.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
@@ -34,8 +35,10 @@ namespace {
 // Checks the tensors of one call; messages begin with the operation and the worker's device.
 class Checker {
  public:
-  Checker(const char* operation, const WorkerContext& worker)
-      : operation_(operation), device_id_(worker.device_id()), memory_(worker.memory()) {}
+  Checker(abi::Collective collective, const WorkerContext& worker)
+      : operation_(abi::NameOf(collective)),
+        device_id_(worker.device_id()),
+        memory_(worker.memory()) {}
 
   template <typename... Parts>
   [[noreturn]] void Fail(const Parts&... parts) const {
@@ -111,21 +114,21 @@ int64_t BytesOf(const TensorView& tensor) { return tensor.numel() * ElementBytes
 
 void AllReduce(TensorView x, const String& groups, const String& kind, TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
-  Checker("all_reduce", worker).Output(x, out, ShapeOf(x));
+  Checker(abi::Collective::kAllReduce, worker).Output(x, out, ShapeOf(x));
   Group* group = worker.FindGroup(groups);
   worker.communicator().AllReduce(group, x, ParseReduceKind(kind), out);
-  worker.traffic().CountInGroup(FlowKind::kAllReduce, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kAllReduce, groups, *group, BytesOf(x));
 }
 
 ffi::Tensor SharedAllReduce(TensorView x, const String& groups, const String& kind) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("all_reduce", worker);
+  const Checker check(abi::Collective::kAllReduce, worker);
   check.InHostMemory();
   Group* group = worker.FindGroup(groups);
   ffi::Tensor out = worker.communicator().SharedResult(group, x.shape(), x.dtype());
   check.Output(x, out, ShapeOf(x));
   worker.communicator().AllReduce(group, x, ParseReduceKind(kind), out);
-  worker.traffic().CountInGroup(FlowKind::kAllReduce, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kAllReduce, groups, *group, BytesOf(x));
   return out;
 }
 
@@ -138,7 +141,7 @@ ffi::Tensor NewTensor(const ffi::Shape& shape, DLDataType dtype) {
 void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, const String& groups,
                          double epsilon, TensorView sum, TensorView normed) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("all_reduce_add_rms_norm", worker);
+  const Checker check(abi::Collective::kAllReduceAddRmsNorm, worker);
   const AddRmsNormFunction add_rms_norm = FindAddRmsNorm(x.dtype());
   for (const TensorView& like : {residual, sum, normed}) check.Output(x, like, ShapeOf(x));
   check.InHostMemory();
@@ -151,7 +154,7 @@ void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, c
   }
   Group* group = worker.FindGroup(groups);
   worker.communicator().AllReduce(group, x, ReduceKind::kSum, sum);
-  worker.traffic().CountInGroup(FlowKind::kAllReduceAddRmsNorm, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kAllReduceAddRmsNorm, groups, *group, BytesOf(x));
   if (x.numel() == 0) return;
   add_rms_norm(DataOf(sum), DataOf(residual), DataOf(weight), x.numel() / width, width,
                static_cast<float>(epsilon), DataOf(normed));
@@ -159,19 +162,19 @@ void AllReduceAddRmsNorm(TensorView x, TensorView residual, TensorView weight, c
 
 void AllGather(TensorView x, const String& groups, int64_t dim, TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("all_gather", worker);
+  const Checker check(abi::Collective::kAllGather, worker);
   Group* group = worker.FindGroup(groups);
   const int axis = check.Dim("dim", dim, x);
   std::vector<int64_t> expected = ShapeOf(x);
   expected[axis] *= group->size();
   check.Output(x, out, expected);
   worker.communicator().AllGather(group, x, axis, out);
-  worker.traffic().CountInGroup(FlowKind::kAllGather, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kAllGather, groups, *group, BytesOf(x));
 }
 
 ffi::Tensor SharedAllGather(TensorView x, const String& groups, int64_t dim) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("all_gather", worker);
+  const Checker check(abi::Collective::kAllGather, worker);
   check.InHostMemory();
   Group* group = worker.FindGroup(groups);
   const int axis = check.Dim("dim", dim, x);
@@ -180,27 +183,27 @@ ffi::Tensor SharedAllGather(TensorView x, const String& groups, int64_t dim) {
   ffi::Tensor out = worker.communicator().SharedResult(group, ffi::Shape(shape), x.dtype());
   check.Output(x, out, shape);
   worker.communicator().AllGather(group, x, axis, out);
-  worker.traffic().CountInGroup(FlowKind::kAllGather, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kAllGather, groups, *group, BytesOf(x));
   return out;
 }
 
 void ReduceScatter(TensorView x, const String& groups, int64_t dim, const String& kind,
                    TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("reduce_scatter", worker);
+  const Checker check(abi::Collective::kReduceScatter, worker);
   Group* group = worker.FindGroup(groups);
   const int axis = check.Dim("dim", dim, x);
   std::vector<int64_t> expected = ShapeOf(x);
   expected[axis] = check.Divide(x, axis, group->size());
   check.Output(x, out, expected);
   worker.communicator().ReduceScatter(group, x, axis, ParseReduceKind(kind), out);
-  worker.traffic().CountInGroup(FlowKind::kReduceScatter, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kReduceScatter, groups, *group, BytesOf(x));
 }
 
 void AllToAll(TensorView x, const String& groups, int64_t split_dim, int64_t concat_dim,
               TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("all_to_all", worker);
+  const Checker check(abi::Collective::kAllToAll, worker);
   Group* group = worker.FindGroup(groups);
   const int split = check.Dim("split_dim", split_dim, x);
   const int concat = check.Dim("concat_dim", concat_dim, x);
@@ -209,12 +212,12 @@ void AllToAll(TensorView x, const String& groups, int64_t split_dim, int64_t con
   expected[concat] *= group->size();
   check.Output(x, out, expected);
   worker.communicator().AllToAll(group, x, split, concat, out);
-  worker.traffic().CountInGroup(FlowKind::kAllToAll, groups, *group, BytesOf(x));
+  worker.traffic().CountInGroup(abi::Collective::kAllToAll, groups, *group, BytesOf(x));
 }
 
 void Slice(TensorView x, const String& groups, int64_t dim, TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("slice", worker);
+  const Checker check(abi::Collective::kSlice, worker);
   Group* group = worker.FindGroup(groups);
   const int axis = check.Dim("dim", dim, x);
   std::vector<int64_t> expected = ShapeOf(x);
@@ -223,10 +226,10 @@ void Slice(TensorView x, const String& groups, int64_t dim, TensorView out) {
   worker.communicator().Slice(*group, x, axis, out);
 }
 
-void RunTransfer(FlowKind kind, const String& plan_json, const TensorView* x,
+void RunTransfer(abi::Collective kind, const String& plan_json, const TensorView* x,
                  const TensorView* out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check(NameOf(kind), worker);
+  const Checker check(kind, worker);
   const TransferPlan& plan = worker.FindTransferPlan(plan_json);
   if (plan.is_source != (x != nullptr) || plan.is_target != (out != nullptr)) {
     check.Fail("the plan of channel ", plan.channel, " has this device as ",
@@ -246,19 +249,21 @@ void RunTransfer(FlowKind kind, const String& plan_json, const TensorView* x,
 
 // Relax has no call without a result; an empty shape costs nothing and has a type (R.Shape([])).
 ffi::Shape Send(TensorView x, const String& plan) {
-  RunTransfer(FlowKind::kSend, plan, &x, nullptr);
+  RunTransfer(abi::Collective::kSend, plan, &x, nullptr);
   return ffi::Shape({});
 }
 
-void Recv(const String& plan, TensorView out) { RunTransfer(FlowKind::kRecv, plan, nullptr, &out); }
+void Recv(const String& plan, TensorView out) {
+  RunTransfer(abi::Collective::kRecv, plan, nullptr, &out);
+}
 
 void Transfer(TensorView x, const String& plan, TensorView out) {
-  RunTransfer(FlowKind::kTransfer, plan, &x, &out);
+  RunTransfer(abi::Collective::kTransfer, plan, &x, &out);
 }
 
 void SegmentExchange(TensorView x, const String& plan_json, TensorView out) {
   WorkerContext& worker = WorkerContext::Current();
-  const Checker check("segment_exchange", worker);
+  const Checker check(abi::Collective::kSegmentExchange, worker);
   const SegmentPlan& plan = worker.FindSegmentPlan(plan_json);
   std::vector<int64_t> expected = ShapeOf(x);
   const int dim = check.Dim("dim", plan.dim, x);
@@ -271,24 +276,25 @@ void SegmentExchange(TensorView x, const String& plan_json, TensorView out) {
   check.Output(x, out, expected);
   worker.communicator().FillGaps(plan, out);
   worker.communicator().Transfer(plan.transfer, &x, &out);
-  worker.traffic().CountPieces(FlowKind::kSegmentExchange, plan_json, plan.transfer, &x, &out);
+  worker.traffic().CountPieces(abi::Collective::kSegmentExchange, plan_json, plan.transfer, &x,
+                               &out);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
-      .def("distir.runtime.all_reduce", AllReduce)
+      .def(abi::Builtin(abi::Collective::kAllReduce).c_str(), AllReduce)
       .def("distir.runtime.new_tensor", NewTensor)
-      .def("distir.runtime.shared_all_reduce", SharedAllReduce)
-      .def("distir.runtime.shared_all_gather", SharedAllGather)
-      .def("distir.runtime.all_reduce_add_rms_norm", AllReduceAddRmsNorm)
-      .def("distir.runtime.all_gather", AllGather)
-      .def("distir.runtime.reduce_scatter", ReduceScatter)
-      .def("distir.runtime.all_to_all", AllToAll)
-      .def("distir.runtime.slice", Slice)
-      .def("distir.runtime.segment_exchange", SegmentExchange)
-      .def("distir.runtime.send", Send)
-      .def("distir.runtime.recv", Recv)
-      .def("distir.runtime.transfer", Transfer);
+      .def(abi::SharedBuiltin(abi::Collective::kAllReduce).c_str(), SharedAllReduce)
+      .def(abi::SharedBuiltin(abi::Collective::kAllGather).c_str(), SharedAllGather)
+      .def(abi::Builtin(abi::Collective::kAllReduceAddRmsNorm).c_str(), AllReduceAddRmsNorm)
+      .def(abi::Builtin(abi::Collective::kAllGather).c_str(), AllGather)
+      .def(abi::Builtin(abi::Collective::kReduceScatter).c_str(), ReduceScatter)
+      .def(abi::Builtin(abi::Collective::kAllToAll).c_str(), AllToAll)
+      .def(abi::Builtin(abi::Collective::kSlice).c_str(), Slice)
+      .def(abi::Builtin(abi::Collective::kSegmentExchange).c_str(), SegmentExchange)
+      .def(abi::Builtin(abi::Collective::kSend).c_str(), Send)
+      .def(abi::Builtin(abi::Collective::kRecv).c_str(), Recv)
+      .def(abi::Builtin(abi::Collective::kTransfer).c_str(), Transfer);
 }
 
 }  // namespace

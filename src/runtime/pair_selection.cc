@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/asked_rows.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
@@ -73,7 +74,7 @@ void SelectPairs(TensorView x, TensorView weights, TensorView rows, TensorView c
               rows.size(0) == weights.numel() && x.dtype() == rows.dtype() &&
               counts.dtype() == kInt64 && counts.numel() == weights.size(1) &&
               counts.IsContiguous(),
-          "select_pairs", x, weights, rows);
+          abi::NameOf(abi::Collective::kSelectPairs), x, weights, rows);
   const Weights all(weights);
   const int64_t row_bytes = x.size(2) * ElementBytes(x.dtype());
   const int64_t of_expert = x.size(1) == 1 ? 0 : row_bytes;
@@ -96,7 +97,7 @@ void PlacePairs(TensorView rows, TensorView weights, TensorView out) {
   Require(rows.ndim() == 2 && weights.ndim() == 2 && out.ndim() == 2 &&
               rows.size(0) == weights.numel() && rows.size(1) == out.size(1) &&
               out.size(0) == weights.size(0) && rows.dtype() == out.dtype(),
-          "place_pairs", rows, weights, out);
+          abi::NameOf(abi::Collective::kPlacePairs), rows, weights, out);
   const Weights all(weights);
   const int64_t row_bytes = rows.size(1) * ElementBytes(rows.dtype());
   std::vector<std::vector<const void*>> parts(all.tokens);
@@ -125,8 +126,8 @@ AskedRows Asked(const char* operation, const TensorView& whole, const TensorView
 void GatherRows(TensorView x, TensorView weights, const String& groups, int64_t /*choices*/,
                 TensorView out) {
   Group* group = WorkerContext::Current().FindGroup(groups);
-  const AskedRows asked = Asked("gather_rows", out, x, weights, group);
-  const ffi::Tensor rows = asked.Fetch(FlowKind::kGatherRows, groups, x);
+  const AskedRows asked = Asked(abi::NameOf(abi::Collective::kGatherRows), out, x, weights, group);
+  const ffi::Tensor rows = asked.Fetch(abi::Collective::kGatherRows, groups, x);
   const int64_t row_bytes = x.size(1) * ElementBytes(x.dtype());
   std::memset(DataOf(out), 0, out.size(0) * row_bytes);
   for (size_t i = 0; i < asked.mine().size(); ++i) {
@@ -137,21 +138,21 @@ void GatherRows(TensorView x, TensorView weights, const String& groups, int64_t 
 void ScatterRows(TensorView x, TensorView weights, const String& groups, int64_t /*choices*/,
                  TensorView out) {
   Group* group = WorkerContext::Current().FindGroup(groups);
-  const AskedRows asked = Asked("scatter_rows", x, out, weights, group);
+  const AskedRows asked = Asked(abi::NameOf(abi::Collective::kScatterRows), x, out, weights, group);
   const int64_t row_bytes = x.size(1) * ElementBytes(x.dtype());
   const ffi::Tensor rows = NewRows(static_cast<int64_t>(asked.mine().size()), x);
   for (size_t i = 0; i < asked.mine().size(); ++i) {
     std::memcpy(DataOf(rows) + i * row_bytes, DataOf(x) + asked.mine()[i] * row_bytes, row_bytes);
   }
-  asked.Deliver(FlowKind::kScatterRows, groups, rows, out);
+  asked.Deliver(abi::Collective::kScatterRows, groups, rows, out);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
-      .def("distir.runtime.select_pairs", SelectPairs)
-      .def("distir.runtime.place_pairs", PlacePairs)
-      .def("distir.runtime.gather_rows", GatherRows)
-      .def("distir.runtime.scatter_rows", ScatterRows);
+      .def(abi::Builtin(abi::Collective::kSelectPairs).c_str(), SelectPairs)
+      .def(abi::Builtin(abi::Collective::kPlacePairs).c_str(), PlacePairs)
+      .def(abi::Builtin(abi::Collective::kGatherRows).c_str(), GatherRows)
+      .def(abi::Builtin(abi::Collective::kScatterRows).c_str(), ScatterRows);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "abi/collective.h"
 #include "runtime/kernels/reduce.h"
 #include "runtime/kernels/strided_copy.h"
 
@@ -41,8 +42,8 @@ void AddRowsUp(const std::vector<std::vector<const void*>>& parts, const TensorV
   }
 }
 
-void MoveRows(FlowKind kind, const ffi::String& groups, const Group& group, const ffi::Tensor& x,
-              const std::vector<int64_t>& sent, const ffi::Tensor& out,
+void MoveRows(abi::Collective kind, const ffi::String& groups, const Group& group,
+              const ffi::Tensor& x, const std::vector<int64_t>& sent, const ffi::Tensor& out,
               const std::vector<int64_t>& received, int64_t bytes_of_counts) {
   WorkerContext& worker = WorkerContext::Current();
   TransferPlan plan;

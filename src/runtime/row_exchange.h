@@ -8,9 +8,14 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/string.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "runtime/session/worker_context.h"
+
+namespace distir::abi {
+enum class Collective : uint8_t;
+}  // namespace distir::abi
 
 namespace distir::runtime {
 
@@ -29,7 +34,7 @@ void AddRowsUp(const std::vector<std::vector<const void*>>& parts, const tvm::ff
  * `received[m]` rows into out; counts what it sends.
  * \param bytes_of_counts That members have told each other before, to know how many.
  */
-void MoveRows(FlowKind kind, const tvm::ffi::String& groups, const Group& group,
+void MoveRows(abi::Collective kind, const tvm::ffi::String& groups, const Group& group,
               const tvm::ffi::Tensor& x, const std::vector<int64_t>& sent,
               const tvm::ffi::Tensor& out, const std::vector<int64_t>& received,
               int64_t bytes_of_counts);

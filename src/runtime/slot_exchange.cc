@@ -14,6 +14,7 @@
 #include <cstring>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/asked_rows.h"
 #include "runtime/kernels/einsum.h"
 #include "runtime/kernels/format_list.h"
@@ -82,22 +83,22 @@ ffi::Tensor ColumnsOf(const TensorView& mask, const std::vector<int64_t>& slots)
 void DispatchSlots(TensorView x, TensorView mask, const String& groups, int64_t /*choices*/,
                    TensorView out) {
   Group* group = WorkerContext::Current().FindGroup(groups);
-  Check("dispatch_slots", x, out, mask, *group);
+  Check(abi::NameOf(abi::Collective::kDispatchSlots), x, out, mask, *group);
   const AskedRows used = UsedSlots(mask, group);
   const ffi::Tensor rows = NewRows(static_cast<int64_t>(used.mine().size()), x);
   if (!used.mine().empty()) {
     const ffi::Tensor columns = ColumnsOf(mask, used.mine());
     Einsum(columns, x, "ts,td->sd", rows);
   }
-  used.Deliver(FlowKind::kDispatchSlots, groups, rows, out);
+  used.Deliver(abi::Collective::kDispatchSlots, groups, rows, out);
 }
 
 void CombineSlots(TensorView y, TensorView mask, const String& groups, int64_t /*choices*/,
                   TensorView out) {
   Group* group = WorkerContext::Current().FindGroup(groups);
-  Check("combine_slots", out, y, mask, *group);
+  Check(abi::NameOf(abi::Collective::kCombineSlots), out, y, mask, *group);
   const AskedRows used = UsedSlots(mask, group);
-  const ffi::Tensor rows = used.Fetch(FlowKind::kCombineSlots, groups, y);
+  const ffi::Tensor rows = used.Fetch(abi::Collective::kCombineSlots, groups, y);
   if (used.mine().empty()) {
     std::memset(DataOf(out), 0, out.numel() * ElementBytes(out.dtype()));
   } else {
@@ -108,8 +109,8 @@ void CombineSlots(TensorView y, TensorView mask, const String& groups, int64_t /
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
-      .def("distir.runtime.dispatch_slots", DispatchSlots)
-      .def("distir.runtime.combine_slots", CombineSlots);
+      .def(abi::Builtin(abi::Collective::kDispatchSlots).c_str(), DispatchSlots)
+      .def(abi::Builtin(abi::Collective::kCombineSlots).c_str(), CombineSlots);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/expert_order.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
@@ -119,7 +120,7 @@ class Received {
 
 void DispatchTokens(TensorView x, TensorView ids, const String& groups, TensorView rows,
                     TensorView counts) {
-  const char* operation = "dispatch_tokens";
+  const char* operation = abi::NameOf(abi::Collective::kDispatchTokens);
   WorkerContext& worker = WorkerContext::Current();
   Group* group = worker.FindGroup(groups);
   Check(operation, x, ids, counts, rows, *group);
@@ -138,7 +139,7 @@ void DispatchTokens(TensorView x, TensorView ids, const String& groups, TensorVi
   const ffi::Tensor arrived = NewRows(Sum(from), x);
   const int64_t bytes_of_counts =
       counts.numel() / group->size() * (group->size() - 1) * ElementBytes(counts.dtype());
-  MoveRows(FlowKind::kDispatchTokens, groups, *group, sorted, order.ByMember(group->size()),
+  MoveRows(abi::Collective::kDispatchTokens, groups, *group, sorted, order.ByMember(group->size()),
            arrived, from, bytes_of_counts);
   received.ForEachBlock([&](int64_t by_expert, int64_t by_member, int64_t count) {
     std::memcpy(DataOf(rows) + by_expert * row_bytes, DataOf(arrived) + by_member * row_bytes,
@@ -150,7 +151,7 @@ void DispatchTokens(TensorView x, TensorView ids, const String& groups, TensorVi
 
 void CombineTokens(TensorView y, TensorView ids, TensorView counts, const String& groups,
                    TensorView out) {
-  const char* operation = "combine_tokens";
+  const char* operation = abi::NameOf(abi::Collective::kCombineTokens);
   WorkerContext& worker = WorkerContext::Current();
   Group* group = worker.FindGroup(groups);
   Check(operation, out, ids, counts, y, *group);
@@ -165,7 +166,7 @@ void CombineTokens(TensorView y, TensorView ids, TensorView counts, const String
                 count * row_bytes);
   });
   const ffi::Tensor sorted = NewRows(out.size(0), out);
-  MoveRows(FlowKind::kCombineTokens, groups, *group, by_source, back, sorted,
+  MoveRows(abi::Collective::kCombineTokens, groups, *group, by_source, back, sorted,
            order.ByMember(group->size()), 0);
   for (size_t i = 0; i < order.rows.size(); ++i)
     std::memcpy(DataOf(out) + order.rows[i] * row_bytes, DataOf(sorted) + i * row_bytes, row_bytes);
@@ -173,8 +174,8 @@ void CombineTokens(TensorView y, TensorView ids, TensorView counts, const String
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
-      .def("distir.runtime.dispatch_tokens", DispatchTokens)
-      .def("distir.runtime.combine_tokens", CombineTokens);
+      .def(abi::Builtin(abi::Collective::kDispatchTokens).c_str(), DispatchTokens)
+      .def(abi::Builtin(abi::Collective::kCombineTokens).c_str(), CombineTokens);
 }
 
 }  // namespace

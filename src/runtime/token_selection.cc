@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/expert_order.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
@@ -63,7 +64,7 @@ struct OwnRows {
 
 void SelectTokens(TensorView x, TensorView ids, TensorView first, TensorView rows,
                   TensorView counts) {
-  const char* operation = "select_tokens";
+  const char* operation = abi::NameOf(abi::Collective::kSelectTokens);
   Check(operation, x, ids, first, rows, counts);
   const OwnRows own(operation, ids, first, counts);
   const int64_t row_bytes = WidthOf(x) * ElementBytes(x.dtype());
@@ -79,7 +80,7 @@ void SelectTokens(TensorView x, TensorView ids, TensorView first, TensorView row
 
 void PlaceTokens(TensorView y, TensorView ids, TensorView counts, TensorView first,
                  TensorView out) {
-  const char* operation = "place_tokens";
+  const char* operation = abi::NameOf(abi::Collective::kPlaceTokens);
   Check(operation, out, ids, first, y, counts);
   const OwnRows own(operation, ids, first, counts);
   const int64_t row_bytes = WidthOf(y) * ElementBytes(y.dtype());
@@ -92,8 +93,8 @@ void PlaceTokens(TensorView y, TensorView ids, TensorView counts, TensorView fir
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
-      .def("distir.runtime.select_tokens", SelectTokens)
-      .def("distir.runtime.place_tokens", PlaceTokens);
+      .def(abi::Builtin(abi::Collective::kSelectTokens).c_str(), SelectTokens)
+      .def(abi::Builtin(abi::Collective::kPlaceTokens).c_str(), PlaceTokens);
 }
 
 }  // namespace

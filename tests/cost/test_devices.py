@@ -3,9 +3,12 @@
 import pickle
 
 import pytest
+import tvm
 from tvm import relax
 
 import distir_ext as dx
+from distir_ext import _nvidia
+from distir_ext._analysis.planned_program import resolve_target
 from distir_ext.cluster import TIMED_COLLECTIVES
 from distir_ext.collective_times import group_sizes
 
@@ -47,7 +50,7 @@ def test_devices_are_part_of_clusters():
         ({"memory": float("nan")}, "bytes of memory"),
         ({"caches": {1e3: 0.0}}, "bytes per second of 1000 bytes of device 'mine' are positive"),
         ({"launch": -1.0}, "at least 0 seconds"),
-        ({"target": "tpu"}, "is 'cuda' or 'llvm', not 'tpu'"),
+        ({"target": "tpu"}, "is 'tpu', which TVM does not know; name one of dx.build"),
         ({"bandwith": 1e11}, "no field 'bandwith'; did you mean 'bandwidth'"),
     ],
 )
@@ -135,3 +138,13 @@ def test_a_step_has_microbatches():
     device = dx.Device("mine", {"float32": 1e12}, 16e9, 100e9, 0)
     with pytest.raises(ValueError, match="microbatches is 0; it must be at least 1"):
         device.seconds_of_step(0)
+
+
+def test_programs_are_planned_for_the_target_that_a_device_names():
+    for name, arch in (("A100", "sm_80"), ("H100", "sm_90a"), ("B200", "sm_100a")):
+        assert resolve_target(dx.DEVICES[name].target).attrs["arch"] == arch
+    ada = dx.Device(**FIELDS, target="nvidia/geforce-rtx-4090")
+    assert resolve_target(ada.target).attrs["arch"] == "sm_89"
+    of_build = tvm.target.Target(_nvidia.resolve_target("cuda"))
+    assert str(resolve_target("cuda")) == str(of_build)
+    assert resolve_target("llvm").kind.name == "llvm"

@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
+from distir_ext import _nvidia
 from distir_ext._compile import cpu, cpu_target, gpu, tvm_log
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
 
@@ -28,8 +29,14 @@ class PlannedProgram:
 
 
 def resolve_target(name: str) -> tvm.target.Target:
-    """The target of a device of a cluster: this host's CPU, or a GPU with tensor cores."""
-    return cpu_target.host_target() if name == "llvm" else tvm.target.Target("nvidia/nvidia-h100")
+    """The target that a device of a cluster names, as ``dx.build`` resolves it.
+
+    ``"llvm"`` is this host's CPU. ``"cuda"`` is the GPU of this machine, and without one the
+    architecture that ``dx.build`` compiles for then.
+    """
+    if name == "llvm":
+        return cpu_target.host_target()
+    return tvm.target.Target(_nvidia.resolve_target(name) if name == "cuda" else name)
 
 
 class LegalizedOperators:

@@ -21,23 +21,11 @@ from distir_ext._compile.legalize import legalize_operators, prepare_operators
 from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
+from distir_ext._native.collective_records import builtin, records
 
 __all__ = ["check_calls", "check_options", "passes", "pipeline"]
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
-# What needs counts on the host, and the optimisation that writes it.
-_OF_TOKENS = {
-    "distir.runtime.dispatch_tokens": "dispatch_experts",
-    "distir.runtime.combine_tokens": "dispatch_experts",
-    "distir.runtime.select_tokens": "dispatch_experts",
-    "distir.runtime.place_tokens": "dispatch_experts",
-    "distir.runtime.dispatch_slots": "dispatch_slots",
-    "distir.runtime.combine_slots": "dispatch_slots",
-    "distir.runtime.gather_rows": "dispatch_weighted",
-    "distir.runtime.scatter_rows": "dispatch_weighted",
-    "distir.runtime.select_pairs": "dispatch_weighted",
-    "distir.runtime.place_pairs": "dispatch_weighted",
-}
 
 
 def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
@@ -111,13 +99,21 @@ def check_calls(mod: tvm.IRModule) -> None:
     """
     for name, function in mod.functions_items():
         for called in _packed_functions(function):
-            if called in _OF_TOKENS:
-                optimization = _OF_TOKENS[called]
+            optimization = _optimization_of(called)
+            if optimization:
                 raise ValueError(
                     f"`{name.name_hint}` dispatches tokens to experts, which CPU workers do only; "
                     f'lower it by dx.transform.OptimizeCollectives(disable="{optimization}"), or '
                     "leave that to dx.build"
                 )
+
+
+def _optimization_of(called: str) -> str:
+    """The optimisation that writes a call which needs counts on the host; empty for other calls."""
+    for record in records().values():
+        if record.family in ("rows", "kernel") and called == builtin(record.name):
+            return record.optimization
+    return ""
 
 
 def _packed_functions(function: Any) -> list[str]:

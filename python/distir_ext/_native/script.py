@@ -10,6 +10,7 @@ extended here. So are constants, of which infinity and NaN print as strings.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 import tvm
@@ -23,30 +24,14 @@ from tvm.script.ir_builder.base import IRBuilder
 from tvm.script.parser import relax as _parser
 from tvm.script.parser._core import dispatch
 
-_COLLECTIVES = (
-    "all_gather",
-    "all_to_all",
-    "all_reduce",
-    "reduce_scatter",
-    "segment_exchange",
-    "slice",
-    "permute",
-    "exchange",
-    "transfer",
+from distir_ext._native.collective_records import (
+    CollectiveRecord,
+    on_dtensors,
+    on_tensors,
+    records,
 )
-_MANUAL_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
+
 _CONTROLS = ("propagation_barrier", "sharding_group")
-_DTENSOR_COLLECTIVES = (*_COLLECTIVES, "view")
-_TOKENS = (
-    "dispatch_tokens",
-    "combine_tokens",
-    "dispatch_slots",
-    "combine_slots",
-    "gather_rows",
-    "scatter_rows",
-)
-_TOKEN_KERNELS = ("grouped_matmul", "select_tokens", "place_tokens", "select_pairs", "place_pairs")
-_LOCAL_COLLECTIVES = (*_COLLECTIVES, *_TOKENS, "all_reduce_add_rms_norm", "send", "recv")
 
 
 def _call(
@@ -66,24 +51,38 @@ def _named(function: Any, name: str) -> Any:
     return function
 
 
-def _dtensor_function(name: str) -> Any:
-    def collective(
-        x: relax.Expr | tuple[relax.Expr, ...],
-        device_mesh: str | DeviceMesh,
-        placement: str | Placement | Sequence[str | Placement],
-        **attrs: Any,
-    ) -> tvm.ir.Call:
-        mesh = _lookup_device_mesh(device_mesh) if isinstance(device_mesh, str) else device_mesh
-        if isinstance(x, tuple):
-            x = relax.Tuple(x)
-        target = (
-            [_as_placement(each) for each in placement]
-            if isinstance(placement, list | tuple)
-            else _as_placement(placement)
-        )
-        return _call(f"relax.dist.{name}", [x], {"device_mesh": mesh, "placement": target, **attrs})
+def _dtensor_function(record: CollectiveRecord) -> Any:
+    """``R.dist`` of a collective: its arguments, then its target if it states one."""
+    name = f"R.dist.{record.name}"
+    signature = Signature(
+        [
+            *(Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in record.parameters),
+            Parameter("attrs", Parameter.VAR_KEYWORD),
+        ]
+    )
 
-    return _named(collective, f"R.dist.{name}")
+    def collective(*args: Any, **attrs: Any) -> tvm.ir.Call:
+        try:
+            given = signature.bind(*args, **attrs).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        attrs = given.get("attrs", {})
+        values = [given[each] for each in record.arguments]
+        values = [relax.Tuple(each) if isinstance(each, tuple) else each for each in values]
+        if record.states_target:
+            mesh, placement = given["device_mesh"], given["placement"]
+            target = {
+                "device_mesh": _lookup_device_mesh(mesh) if isinstance(mesh, str) else mesh,
+                "placement": [_as_placement(each) for each in placement]
+                if isinstance(placement, list | tuple)
+                else _as_placement(placement),
+            }
+            attrs = {**target, **attrs}
+        return _call(on_dtensors(record.name), values, attrs)
+
+    collective.__doc__ = record.text
+    collective.__signature__ = signature  # type: ignore[attr-defined]
+    return _named(collective, name)
 
 
 def _annotate_sharding(usual: Any) -> Any:
@@ -145,33 +144,12 @@ def _manual_function(name: str) -> Any:
     return _named(collective, f"R.dist.manual_{name}")
 
 
-def _all_reduce_add_rms_norm(
-    x: relax.Expr,
-    residual: relax.Expr,
-    weight: relax.Expr,
-    device_mesh: str | DeviceMesh,
-    placement: str | Placement,
-    **attrs: Any,
-) -> tvm.ir.Call:
-    mesh = _lookup_device_mesh(device_mesh) if isinstance(device_mesh, str) else device_mesh
-    target = {"device_mesh": mesh, "placement": _as_placement(placement)}
-    name = "relax.dist.all_reduce_add_rms_norm"
-    return _call(name, [x, residual, weight], {**target, **attrs})
-
-
-def _token_function(name: str) -> Any:
-    """Rows that go to their experts, the product there, or the way back."""
-
-    def of_tokens(*args: relax.Expr, **attrs: Any) -> tvm.ir.Call:
-        return _call(f"relax.dist.{name}", args, attrs)
-
-    return _named(of_tokens, f"R.dist.{name}")
-
-
 def _local_function(name: str) -> Any:
+    """``R.ccl`` of a collective, with the type of the result if it cannot be inferred."""
+
     def collective(*args: relax.Expr, ty_args: Sequence[Any] = (), **attrs: Any) -> tvm.ir.Call:
         types = ty_args if isinstance(ty_args, (tuple, list)) else [ty_args]
-        return _call(f"relax.ccl.{name}", args, attrs, [_as_type(t) for t in types])
+        return _call(on_tensors(name), args, attrs, [_as_type(t) for t in types])
 
     return _named(collective, f"R.ccl.{name}")
 
@@ -313,17 +291,13 @@ def install() -> None:
         setattr(_dist, name, _control_function(name))
     for name in ("enter_manual", "leave_manual"):
         setattr(_dist, name, _crossing_function(name))
-    for name in _MANUAL_COLLECTIVES:
-        setattr(_dist, f"manual_{name}", _manual_function(name))
-    for name in _DTENSOR_COLLECTIVES:
-        setattr(_dist, name, _dtensor_function(name))
-    _dist.all_reduce_add_rms_norm = _named(
-        _all_reduce_add_rms_norm, "R.dist.all_reduce_add_rms_norm"
-    )
-    for name in (*_TOKENS, *_TOKEN_KERNELS):
-        setattr(_dist, name, _token_function(name))
-    for name in _LOCAL_COLLECTIVES:
-        setattr(_parser.ccl, name, _local_function(name))
+    for record in records().values():
+        if record.is_on_dtensors:
+            setattr(_dist, record.name, _dtensor_function(record))
+        if record.manual_text:
+            setattr(_dist, f"manual_{record.name}", _manual_function(record.name))
+        if record.is_on_tensors:
+            setattr(_parser.ccl, record.name, _local_function(record.name))
     # What a printed module imports as R; TVM leaves out what only DistIR needs.
     for name in ("DTensor", "device_mesh", "call_dps_packed", "const"):
         setattr(_printed_as, name, getattr(_parser, name))

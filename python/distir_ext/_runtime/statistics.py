@@ -10,14 +10,13 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._native.collective_records import records
 from distir_ext._text.display import Printed
 from distir_ext._text.printable import printable
 from distir_ext._workers.base import Workers
 
 _COUNT = "distir.runtime.traffic"
 _RESET = "distir.runtime.reset_traffic"
-# Which of the native library's functions say along which axes a plan moves.
-_MOVES = {"transfer": "Transfer", "segment_exchange": "Segment"}
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,10 @@ def parse_traffic(
 
 
 def _axes_of(kind: str, plan: str, peers: Sequence[int], axes: MeshAxes) -> tuple[str, ...]:
-    if kind in ("send", "recv"):
+    record = records()[kind]
+    if record.is_side:
         return ()
-    if kind in _MOVES:
-        along = tvm_ffi.get_global_func(f"distir.abi.{_MOVES[kind]}Axes")
+    if record.members != "groups":
+        along = tvm_ffi.get_global_func(record.plan_function("Axes"))
         return axes.of_move(partial(along, plan))
     return axes.of_group(peers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from distir_ext._analysis.layers import layers_of_steps
 from distir_ext._analysis.steps import Body, FunctionSteps, Step
+from distir_ext._native.collective_records import names, records
 from distir_ext.analysis.roofline import Roofline
 from distir_ext.analysis.timelines.events import Operation
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, COMPUTE
@@ -16,7 +17,7 @@ from distir_ext.communication.collectives import CollectiveCall
 After = tuple[int, ...]
 
 # Of OperationKind in src/analysis/timeline/timeline.h.
-_SIMULATED_KINDS = {"kernel": 0, "send": 2, "recv": 3}
+_SIMULATED_KINDS = {"kernel": 0, names.send: 2, names.recv: 3}
 _COLLECTIVE = 1
 
 
@@ -27,9 +28,7 @@ def simulated_kind(kind: str) -> int:
 
 def form_of_members(kind: str, plan: str) -> str:
     """How a collective says who takes part in it: by groups, or by one of two kinds of plans."""
-    if not plan:
-        return "groups"
-    return "segments" if kind == "segment_exchange" else "transfer"
+    return records()[kind].members if plan else "groups"
 
 
 @dataclass(frozen=True)

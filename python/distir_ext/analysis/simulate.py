@@ -14,6 +14,7 @@ import tvm_ffi
 from distir_ext._analysis.layers import layer_of_weight
 from distir_ext._errors.spelling import did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._native.collective_records import names
 from distir_ext._signature.signature import Program
 from distir_ext.analysis.kernel_times import KernelTimes, rooflines_of
 from distir_ext.analysis.operations import (
@@ -179,8 +180,8 @@ class _Simulation:
         self._sends_wait = sends_wait
         operators = (each.operation.operator for program in operations for each in program)
         self._labels = {name: index for index, name in enumerate(dict.fromkeys(operators))}
-        if "send" in self._labels:  # both sides of a transfer are asked about together
-            self._labels["send"] = self._labels.setdefault("recv", self._labels["send"])
+        if names.send in self._labels:  # both sides of a transfer are asked about together
+            self._labels[names.send] = self._labels.setdefault(names.recv, self._labels[names.send])
         self._first_operation = np.cumsum([0, *map(len, operations)])
         self._operation_list = tuple(
             each.operation for program in self._operations for each in program
@@ -311,7 +312,7 @@ def _with_sends(operations: Sequence[Sequence[Planned]]) -> list[list[Planned]]:
         each.operation.plan: each.operation.seconds
         for program in operations
         for each in program
-        if each.operation.kind == "recv"
+        if each.operation.kind == names.recv
     }
     return [
         [
@@ -319,7 +320,7 @@ def _with_sends(operations: Sequence[Sequence[Planned]]) -> list[list[Planned]]:
                 each,
                 operation=replace(each.operation, seconds=seconds.get(each.operation.plan, 0.0)),
             )
-            if each.operation.kind == "send"
+            if each.operation.kind == names.send
             else each
             for each in program
         ]

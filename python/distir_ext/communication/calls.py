@@ -10,29 +10,18 @@ from typing import Any
 import tvm
 from tvm import relax, sym
 
-_OPERATOR = "relax.ccl."
+from distir_ext._native.collective_records import CollectiveRecord, record_on_tensors, records
+
 _BUILTIN = "distir.runtime."
-# What is no collective: kernels, and memory.
-_SLOTS = ("dispatch_slots", "combine_slots")
-_PAIRS = ("gather_rows", "scatter_rows")
-_CHOICES = 3  # of what these builtins take: x, the mask, groups, choices
-_LOCAL = (
-    "einsum",
-    "grouped_matmul",
-    "new_tensor",
-    "place_pairs",
-    "place_tokens",
-    "select_pairs",
-    "select_tokens",
-)
+_CHOICES = 3  # of what exchanges of rows take: x, the mask, groups, choices
 
 
 @dataclass(frozen=True)
 class CalledCollective:
     """One call."""
 
-    kind: str
-    """The operator's name under ``R.ccl``, or that of the builtin."""
+    record: CollectiveRecord
+    """Of the operator of ``R.ccl``, or of the builtin: permutes are transfers there."""
 
     sent: Any
     """The first tensor that it is given; None of a receive, which is given none."""
@@ -54,23 +43,24 @@ def read_collective(value: Any) -> CalledCollective | None:
     if not isinstance(value, relax.Call):
         return None
     callee = value.op
-    if isinstance(callee, tvm.ir.Op) and (operator := callee.name).startswith(_OPERATOR):
+    record = record_on_tensors(callee.name) if isinstance(callee, tvm.ir.Op) else None
+    if record is not None:
         attrs = value.attrs
-        kind = operator.removeprefix(_OPERATOR)
         groups = (
             [[int(device) for device in group] for group in attrs["groups"]]
             if "groups" in attrs
             else []
         )
         return CalledCollective(
-            kind,
+            record,
             value.args[0] if value.args else None,
             groups,
             str(attrs["plan"]) if "plan" in attrs else "",
-            _rows(kind, value.args[1], attrs["choices"], groups) if "choices" in attrs else (),
+            _rows(record, value.args[1], attrs["choices"], groups) if record.rows else (),
         )
     name, args = _builtin(value)
-    if not name or name in _LOCAL:
+    record = records().get(name)
+    if record is None or record.family == "kernel":  # it computes, or it is about memory
         return None
     texts = [str(arg.value) for arg in args if isinstance(arg, tvm.ir.StringImm)]
     tensors = [arg for arg in args if isinstance(arg.ty, relax.TensorType)]
@@ -78,19 +68,20 @@ def read_collective(value: Any) -> CalledCollective | None:
     text = texts[0] if texts else ""
     is_list = text.startswith("[")
     groups = json.loads(text) if is_list else []
-    has_rows = name in _SLOTS or name in _PAIRS
     return CalledCollective(
-        name,
+        record,
         tensors[0] if tensors else None,
         groups,
         "" if is_list else text,
-        _rows(name, tensors[1], args[_CHOICES], groups) if has_rows else (),
+        _rows(record, tensors[1], args[_CHOICES], groups) if record.rows else (),
     )
 
 
-def _rows(kind: str, mask: Any, choices: Any, groups: Sequence[Sequence[int]]) -> tuple[Any, ...]:
+def _rows(
+    record: CollectiveRecord, mask: Any, choices: Any, groups: Sequence[Sequence[int]]
+) -> tuple[Any, ...]:
     tokens, places = mask.ty.shape
-    if kind not in _PAIRS:
+    if record.rows == "slots":
         return (min(int(tokens) * int(choices), int(places)),)
     # Of the tokens of all devices, those that have a choice on one of them; no more than there are.
     members = len(groups[0])

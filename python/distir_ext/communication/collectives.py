@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import relax
 
 from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
+from distir_ext._native.collective_records import names, records
 from distir_ext._rewriting.circles import circles
 from distir_ext._signature.signature_attr import has_signature, read_signature
 from distir_ext._text.display import Printed
@@ -22,19 +23,7 @@ from distir_ext._workers.executables import executable_module
 from distir_ext.communication.calls import CalledCollective, read_collective
 from distir_ext.notation import meshes
 
-# What a fused operator sends.
-_SENDS_AS = {
-    "all_reduce_add_rms_norm": "all_reduce",
-    "dispatch_tokens": "all_to_all",  # where experts are chosen equally often
-    "combine_tokens": "all_to_all",
-    "dispatch_slots": "all_to_all",
-    "combine_slots": "all_to_all",
-    "gather_rows": "all_to_all",
-    "scatter_rows": "all_to_all",
-}
-_REDUCES = ("all_reduce", "reduce_scatter", "all_reduce_add_rms_norm")
 _SHOWN = 4  # tensors and operators
-_PLANNED = ("permute", "exchange", "segment_exchange", "transfer", "send", "recv")
 
 
 @dataclass(frozen=True)
@@ -332,15 +321,15 @@ class _FunctionCollectives:
                 continue
             if isinstance(call.op, tvm.ir.GlobalVar):
                 yield str(call.op.name_hint)
-            elif (called := read_collective(call)) is not None and called.kind != "slice":
-                kind = called.kind
+            elif (called := read_collective(call)) is not None and called.record.sends:
+                record = called.record
                 moved = binding.var if called.sent is None else called.sent
-                asks_before = kind in (*_REDUCES, "send")
+                asks_before = record.reduces or not record.has_result
                 operators = context.makers(moved) if asks_before else context.readers(binding.var)
                 sized = _sized(called, binding.var.ty)
                 key = self._key(called, sized, devices)
                 yield CollectiveCall(
-                    kind,
+                    record.name,
                     key,
                     tuple(_names(moved)),
                     tuple(dict.fromkeys(operators)),
@@ -357,31 +346,34 @@ class _FunctionCollectives:
     def _key(
         self, called: CalledCollective, moved: Any, devices: Sequence[int] | None
     ) -> CollectiveKey | None:
-        if called.kind in _PLANNED:
+        if called.record.members != "groups":
             return self._planned(called, moved, devices)
         size, unit = _tensor_bytes(moved)
         group = called.groups[0]
-        sent = sent_in_group(called.kind, len(group), size)
-        return CollectiveKey(called.kind, len(group), self._meshes.of_group(group), sent, unit)
+        sent = sent_in_group(called.record.name, len(group), size)
+        return CollectiveKey(
+            called.record.name, len(group), self._meshes.of_group(group), sent, unit
+        )
 
     def _planned(
         self, called: CalledCollective, moved: Any, among: Sequence[int] | None
     ) -> CollectiveKey | None:
         local, unit = _tensor_bytes(moved)
-        devices, size = sent_by_plan(called.kind, called.plan, among, local)
+        record = called.record
+        devices, size = sent_by_plan(record.name, called.plan, among, local)
         if not devices:
             return None
         axes: tuple[str, ...] = ()
-        if called.kind not in ("send", "recv"):
-            axes_of = tvm_ffi.get_global_func(f"distir.abi.{_moves(called.kind)}Axes")
+        if not record.is_side:
+            axes_of = tvm_ffi.get_global_func(record.plan_function("Axes"))
             axes = self._meshes.of_move(partial(axes_of, called.plan))
-        return CollectiveKey(called.kind, devices, axes, size, unit if size else "")
+        return CollectiveKey(record.name, devices, axes, size, unit if size else "")
 
 
 def _sized(called: CalledCollective, given: Any) -> Any:
     """The type of what a worker sends to all."""
     # What is combined has room for the rows of all devices.
-    if called.sent is None or called.kind == "combine_tokens":
+    if called.sent is None or called.record.name == names.combine_tokens:
         return given
     if not called.rows:
         return called.sent.ty
@@ -390,7 +382,7 @@ def _sized(called: CalledCollective, given: Any) -> Any:
 
 def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, float]:
     """Groups or plan as JSON, and the bytes of what is sent, or of what a plan gives."""
-    if called.kind in _PLANNED:
+    if called.record.members != "groups":
         return called.plan, estimated_bytes(*_tensor_bytes(given))
     groups = [list(group) for group in called.groups]
     return json.dumps(groups, separators=(",", ":")), estimated_bytes(*_tensor_bytes(moved))
@@ -398,10 +390,7 @@ def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, floa
 
 def sent_in_group(kind: str, group_size: int, size: float) -> float:
     """Bytes that a device sends in a collective of groups, of so many bytes of its argument."""
-    sends_as = _SENDS_AS.get(kind, kind)
-    return float(
-        tvm_ffi.get_global_func("distir.cost.BytesSent")(sends_as, group_size, float(size))
-    )
+    return float(tvm_ffi.get_global_func("distir.cost.BytesSent")(kind, group_size, float(size)))
 
 
 def sent_by_plan(
@@ -415,13 +404,9 @@ def sent_by_plan(
         among: The devices that run it, of which the busiest is sought; None for all.
         size: Bytes of its argument on a device.
     """
-    traffic = tvm_ffi.get_global_func(f"distir.abi.{_moves(kind)}Traffic")
+    traffic = tvm_ffi.get_global_func(records()[kind].plan_function("Traffic"))
     devices, sent, block = map(int, traffic(plan, among))
-    return devices, 0.0 if kind == "recv" or not devices else sent * size / block
-
-
-def _moves(kind: str) -> str:
-    return "Segment" if kind == "segment_exchange" else "Transfer"
+    return devices, 0.0 if kind == names.recv or not devices else sent * size / block
 
 
 def estimated_bytes(size: float, unit: str) -> float:

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import tvm_ffi
 
+from distir_ext._native.collective_records import builtin, names
 from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.links import Link, bus_range, slowest_link
@@ -58,17 +59,17 @@ class _Bench:
         # Elements of operand and result, in those of a shard; share of the bytes on each link.
         n = self.count
         self.shapes = {
-            "all_reduce": (n, n, 2 * (n - 1) / n),
-            "all_gather": (1, n, (n - 1) / n),
-            "reduce_scatter": (n, 1, (n - 1) / n),
+            names.all_reduce: (n, n, 2 * (n - 1) / n),
+            names.all_gather: (1, n, (n - 1) / n),
+            names.reduce_scatter: (n, 1, (n - 1) / n),
         }
 
     def _function(self, name: str, repeated: int = 1) -> Any:
-        run = tvm_ffi.get_global_func(f"distir.runtime.{name}")
+        run = tvm_ffi.get_global_func(builtin(name))
         arguments = {
-            "all_reduce": [self.groups, "sum"],
-            "all_gather": [self.groups, 0],
-            "reduce_scatter": [self.groups, 0, "sum"],
+            names.all_reduce: [self.groups, "sum"],
+            names.all_gather: [self.groups, 0],
+            names.reduce_scatter: [self.groups, 0, "sum"],
         }[name]
         repeat = tvm_ffi.get_global_func("distir.runtime.repeated")(run, repeated)
         return tvm_ffi.get_global_func("distir.runtime.synchronized")(repeat), arguments
@@ -97,9 +98,9 @@ class _Bench:
         for rank, [out] in enumerate(outs):
             actual = host_array(tvm_ffi.get_global_func("distir.runtime.copy_to_host")(out))
             expected = {
-                "all_reduce": total,
-                "all_gather": np.concatenate(values).astype("float64"),
-                "reduce_scatter": total[24 * rank : 24 * (rank + 1)],
+                names.all_reduce: total,
+                names.all_gather: np.concatenate(values).astype("float64"),
+                names.reduce_scatter: total[24 * rank : 24 * (rank + 1)],
             }[name]
             found = _numpy(actual, dtype)
             wrong += int((found != expected).sum())

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distir_ext._native.collective_records import names
+
 __all__ = ["Link", "ask", "bus_range", "read_links", "slowest_link"]
 
 # GB/s of one NVLink in one direction, by the data sheets of the SXM boards: 12 links have 300 GB/s
@@ -129,7 +131,7 @@ def bus_range(link: Link, collective: str, count: int) -> tuple[float, float]:
         collective: ``"all_reduce"``, ``"all_gather"`` or ``"reduce_scatter"``.
         count: How many GPUs.
     """
-    in_switch = link.is_nvlink and collective == "all_reduce"
+    in_switch = link.is_nvlink and collective == names.all_reduce
     most = link.gigabytes * (max(2 * (count - 1) / count, 1.0) if in_switch else 1.0)
     least = link.gigabytes * (_LEAST_OF_NVLINK if link.is_nvlink else _LEAST_OF_PCIE)
     return least, most * _MOST

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import tvm_ffi
 
+from distir_ext._native.collective_records import builtin, names
 from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine, as_json_groups
@@ -48,10 +49,10 @@ def _all_reduce(session: Session, groups: str) -> None:
     x = host_array(np.ones(1024, "float32"))
     shard = x.shard([0], x.shape)
     complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
-    reduce = complete(tvm_ffi.get_global_func("distir.runtime.all_reduce"))
+    reduce = complete(tvm_ffi.get_global_func(builtin(names.all_reduce)))
     outs = workers.hold("out", [[shard]] * workers.num_workers)
     arguments = [[shard, groups, "sum", out] for [out] in outs]
-    workers.run("all_reduce", [reduce] * workers.num_workers, arguments)
+    workers.run(names.all_reduce, [reduce] * workers.num_workers, arguments)
 
 
 def _memory(machine: Machine) -> tuple[int, int]:

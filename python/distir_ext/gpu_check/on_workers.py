@@ -11,13 +11,15 @@ import numpy as np
 import tvm
 import tvm_ffi
 
+from distir_ext._native.collective_records import builtin, names
+
 
 @tvm_ffi.register_global_func("distir.gpu_check.all_reduce", override=True)
 def all_reduce(x: Any, groups: Any) -> Any:
     """The sum over groups of workers, once it is there."""
     out = tvm.runtime.tensor(np.zeros(tuple(x.shape), "float32"), x.device)
     complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
-    complete(tvm_ffi.get_global_func("distir.runtime.all_reduce"))(x, groups, "sum", out)
+    complete(tvm_ffi.get_global_func(builtin(names.all_reduce)))(x, groups, "sum", out)
     return out
 
 

@@ -12,9 +12,6 @@
 #include "abi/transfer_plan.h"
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
-#include "dialect/operators/pair_selection.h"
-#include "dialect/operators/slot_exchange.h"
-#include "dialect/operators/token_dispatch.h"
 
 namespace distir {
 namespace analysis {
@@ -22,15 +19,6 @@ namespace analysis {
 namespace ffi = tvm::ffi;
 
 namespace {
-
-mesh::CollectiveKind KindOf(const std::string& name) {
-  if (const auto kind = CollectiveKindOf(name)) return *kind;
-  if (name == dialect::kDispatchTokens || name == dialect::kCombineTokens ||
-      name == dialect::kDispatchSlots || name == dialect::kCombineSlots ||
-      name == dialect::kGatherRows || name == dialect::kScatterRows)
-    return mesh::CollectiveKind::kAllToAll;  // where experts are chosen equally often
-  return mesh::CollectiveKind::kAllReduce;   // with something fused to it
-}
 
 cost::Layout LayoutOf(const abi::Layout& layout, const abi::Blocks& blocks) {
   std::vector<int64_t> block_of;
@@ -43,15 +31,15 @@ cost::Layout LayoutOf(const abi::Layout& layout, const abi::Blocks& blocks) {
 
 /*! \brief What a step that moves pieces by a plan takes, by the model, and what was measured of. */
 struct PlannedStep {
-  mesh::CollectiveKind kind;  // kPermute on one set of devices, else kTransfer
+  abi::Collective timed_as;  // kPermute on one set of devices, else kTransfer
   int64_t devices;
   double received;  // bytes, on the device that receives most
   double seconds;
 };
 
-mesh::CollectiveKind KindBetween(const abi::Layout& source, const abi::Layout& target) {
-  return source.device_ids == target.device_ids ? mesh::CollectiveKind::kPermute
-                                                : mesh::CollectiveKind::kTransfer;
+abi::Collective TimedBetween(const abi::Layout& source, const abi::Layout& target) {
+  return source.device_ids == target.device_ids ? abi::Collective::kPermute
+                                                : abi::Collective::kTransfer;
 }
 
 PlannedStep StepOfTransfer(const cost::Cluster& cluster, const std::string& text, double bytes) {
@@ -61,7 +49,7 @@ PlannedStep StepOfTransfer(const cost::Cluster& cluster, const std::string& text
   for (int64_t count : target.counts()) whole *= static_cast<double>(count);
   const cost::ExchangeCost cost = cost::CostOfExchange(cluster, LayoutOf(plan.source, source),
                                                        LayoutOf(plan.target, target), whole);
-  return {KindBetween(plan.source, plan.target),
+  return {TimedBetween(plan.source, plan.target),
           static_cast<int64_t>(plan.target.device_ids.size()), cost.received, cost.seconds};
 }
 
@@ -69,7 +57,7 @@ PlannedStep StepOfTransfer(const cost::Cluster& cluster, const std::string& text
 PlannedStep StepOfSegments(const cost::Cluster& cluster, const std::string& text, double bytes) {
   const abi::SegmentPlan plan = abi::ReadSegmentPlan(text);
   const abi::SegmentPlanner planner(plan);
-  PlannedStep step{KindBetween(plan.source, plan.target),
+  PlannedStep step{TimedBetween(plan.source, plan.target),
                    static_cast<int64_t>(plan.target.device_ids.size()), 0, 0};
   for (int64_t device : plan.target.device_ids) {
     std::map<int64_t, int64_t> received;  // by peer: all pieces of a pair are one message
@@ -96,13 +84,24 @@ PlannedStep StepOfSegments(const cost::Cluster& cluster, const std::string& text
 
 double CollectiveTimes::Of(const std::string& kind, const std::string& how, double given,
                            double made) {
-  if (kind == "send") return 0;  // the side that receives says how long it takes
-  if (kind == "segment_exchange") return OfSegments(how, made);
-  if (how.empty()) return 0;
-  return how[0] == '{' ? OfTransfer(how, made) : InGroups(kind, how, given);
+  const abi::CollectiveRecord* record = abi::FindCollective(kind);
+  // Of a transfer, the side that receives says how long it takes.
+  if (record == nullptr || how.empty() || !record->has_result) return 0;
+  switch (record->members) {
+    case abi::Members::kNone:
+      return 0;
+    case abi::Members::kGroups:
+      return InGroups(*record, how, given);
+    case abi::Members::kTransfer:
+      return OfTransfer(how, made);
+    case abi::Members::kSegments:
+      return OfSegments(how, made);
+  }
+  return 0;
 }
 
-double CollectiveTimes::InGroups(const std::string& kind, const std::string& groups, double bytes) {
+double CollectiveTimes::InGroups(const abi::CollectiveRecord& record, const std::string& groups,
+                                 double bytes) {
   auto [known, is_new] = groups_.emplace(groups, Groups{1, 0});
   if (is_new) {
     const abi::JsonReader list = abi::JsonReader::Parse("groups", groups);
@@ -113,12 +112,11 @@ double CollectiveTimes::InGroups(const std::string& kind, const std::string& gro
       known->second.link = std::max(known->second.link, cluster_.Slowest(group));
     }
   }
-  const mesh::CollectiveKind of_kind = KindOf(kind);
   const auto [size, link] = known->second;
   if (size > 1 && bytes > 0) {
-    if (const auto measured = measured_.Seconds(of_kind, size, bytes)) return *measured;
+    if (const auto measured = measured_.Seconds(record.timed_as, size, bytes)) return *measured;
   }
-  return cost::Seconds(of_kind, cluster_.launch(), cluster_.links()[link], size, bytes);
+  return cost::Seconds(record.collective, cluster_.launch(), cluster_.links()[link], size, bytes);
 }
 
 double CollectiveTimes::OfTransfer(const std::string& plan, double bytes) {
@@ -137,7 +135,7 @@ double CollectiveTimes::OfPlan(const std::string& plan, double bytes, F step_of)
     known->second = step.seconds;
     if (step.received > 0) {
       known->second =
-          measured_.Seconds(step.kind, std::max<int64_t>(2, step.devices), step.received)
+          measured_.Seconds(step.timed_as, std::max<int64_t>(2, step.devices), step.received)
               .value_or(step.seconds);
     }
   }

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "abi/collective.h"
 #include "analysis/timeline/measured_times.h"
 #include "cost/cluster.h"
 
@@ -34,13 +35,13 @@ class CollectiveTimes {
 
   /*!
    * \brief Of any collective, as the runtime is told of it.
-   * \param kind "all_reduce", .. \param how Its groups, or its plan.
+   * \param kind The name of its record; others take no time. \param how Its groups, or its plan.
    * \param given Bytes of its argument on a device. \param made Bytes of its result there.
    */
   double Of(const std::string& kind, const std::string& how, double given, double made);
   /*! \brief Of a collective inside groups, "[[0,1],[2,3]]"; the slowest group counts.
-   * \param kind "all_reduce", .. \param bytes Of its argument on a device. */
-  double InGroups(const std::string& kind, const std::string& groups, double bytes);
+   * \param bytes Of its argument on a device. */
+  double InGroups(const abi::CollectiveRecord& record, const std::string& groups, double bytes);
   /*! \brief Of a transfer or exchange. \param bytes Of the result on a device. */
   double OfTransfer(const std::string& plan, double bytes);
   /*! \brief Of a segment exchange. \param bytes Of the result on a device. */

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <iterator>
 
-#include "cost/collective_cost.h"
-
 namespace distir {
 namespace analysis {
 
@@ -26,19 +24,12 @@ double Interpolated(const std::map<double, double>& by_size, double bytes) {
 }
 
 /*! \brief How much more a device sends in a group of another size. */
-double Ratio(mesh::CollectiveKind kind, int64_t members, int64_t timed) {
-  if (members == timed || mesh::HasPieces(kind)) return 1;
-  return cost::BytesSent(kind, members, 1) / cost::BytesSent(kind, timed, 1);
+double Ratio(abi::Collective collective, int64_t members, int64_t timed) {
+  if (members == timed || abi::RecordOf(collective).sends == abi::Sends::kByPlan) return 1;
+  return abi::SentBy(collective, members).Bytes(1) / abi::SentBy(collective, timed).Bytes(1);
 }
 
 }  // namespace
-
-std::optional<mesh::CollectiveKind> CollectiveKindOf(const std::string& name) {
-  for (mesh::CollectiveKind kind : mesh::kAllCollectiveKinds) {
-    if (name == mesh::CollectiveName(kind)) return kind;
-  }
-  return std::nullopt;
-}
 
 MeasuredTimes MeasuredTimes::Read(const ffi::Any& rows) {
   const auto is_positive = [](double number) { return std::isfinite(number) && number > 0; };
@@ -52,23 +43,24 @@ MeasuredTimes MeasuredTimes::Read(const ffi::Any& rows) {
     const auto members = is_row ? (*row)[1].try_cast<int64_t>() : std::nullopt;
     const auto bytes = is_row ? (*row)[2].try_cast<double>() : std::nullopt;
     const auto seconds = is_row ? (*row)[3].try_cast<double>() : std::nullopt;
-    const auto kind = name.has_value() ? CollectiveKindOf(*name) : std::nullopt;
-    const bool takes_time = kind.has_value() && *kind != mesh::CollectiveKind::kSlice &&
-                            *kind != mesh::CollectiveKind::kView;
+    const auto* record =
+        name.has_value() ? abi::FindCollective({name->data(), name->size()}) : nullptr;
+    const bool takes_time = record != nullptr && record->timed_as == record->collective &&
+                            record->sends != abi::Sends::kNothing;
     if (!takes_time || members.value_or(0) < 2 || !is_positive(bytes.value_or(0)) ||
         !is_positive(seconds.value_or(0))) {
       TVM_FFI_THROW(ValueError)
           << "`times` of a cluster are lists of a collective's name, at least "
              "2 members, and positive numbers of bytes and of seconds";
     }
-    times.times_[*kind][*members][*bytes] = *seconds;
+    times.times_[record->collective][*members][*bytes] = *seconds;
   }
   return times;
 }
 
-std::optional<double> MeasuredTimes::Seconds(mesh::CollectiveKind kind, int64_t members,
+std::optional<double> MeasuredTimes::Seconds(abi::Collective collective, int64_t members,
                                              double bytes) const {
-  const auto found = times_.find(kind);
+  const auto found = times_.find(collective);
   if (found == times_.end()) return std::nullopt;
   const std::map<int64_t, BySize>& by_members = found->second;
   auto nearest = by_members.lower_bound(members);
@@ -77,7 +69,7 @@ std::optional<double> MeasuredTimes::Seconds(mesh::CollectiveKind kind, int64_t 
     const auto below = std::prev(nearest);
     if (members - below->first < nearest->first - members) nearest = below;
   }
-  return Ratio(kind, members, nearest->first) * Interpolated(nearest->second, bytes);
+  return Ratio(collective, members, nearest->first) * Interpolated(nearest->second, bytes);
 }
 
 }  // namespace analysis

@@ -5,7 +5,7 @@
  * Between two sizes that were timed, seconds are interpolated in logarithms of both. A size below
  * all that were timed takes as long as the smallest of them; above the largest, seconds grow in
  * proportion to bytes. If no group of so many members was timed, the nearest number of members is
- * taken, and its seconds are multiplied by the ratio of what a device sends (cost::BytesSent).
+ * taken, and its seconds are multiplied by the ratio of what a device sends (abi::SentBy).
  *
  * Worked example: an all-gather of 2 members took 10 us for 1 kB and 1 ms for 100 kB. One of 10 kB
  * takes 100 us, of 1 byte 10 us, of 1 MB 10 ms; of 1 kB with 3 members 20 us.
@@ -20,13 +20,10 @@
 #include <optional>
 #include <string>
 
-#include "mesh/collective.h"
+#include "abi/collective.h"
 
 namespace distir {
 namespace analysis {
-
-/*! \brief "all_gather" or "permute", ..; nothing for other names. */
-std::optional<mesh::CollectiveKind> CollectiveKindOf(const std::string& name);
 
 class MeasuredTimes {
  public:
@@ -38,12 +35,12 @@ class MeasuredTimes {
    * than 2 members, and kinds that take no time.
    */
   static MeasuredTimes Read(const tvm::ffi::Any& rows);
-  /*! \brief Nothing where none of the kind was stated. */
-  std::optional<double> Seconds(mesh::CollectiveKind kind, int64_t members, double bytes) const;
+  /*! \brief Nothing where no time of it was stated. */
+  std::optional<double> Seconds(abi::Collective collective, int64_t members, double bytes) const;
 
  private:
   using BySize = std::map<double, double>;
-  std::map<mesh::CollectiveKind, std::map<int64_t, BySize>> times_;
+  std::map<abi::Collective, std::map<int64_t, BySize>> times_;
 };
 
 }  // namespace analysis

@@ -3,10 +3,10 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "dialect/mesh_names.h"
 #include "dialect/mesh_table.h"
+#include "dialect/operators/collective_record.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/operator_attrs.h"
@@ -14,8 +14,8 @@
 #include "ir/symbolic.h"
 #include "ir/tvm/registration.h"
 #include "mesh/axis_text.h"
+#include "mesh/collective_record.h"
 #include "support/error.h"
-#include "support/pointer_map.h"
 
 namespace distir {
 namespace dialect {
@@ -25,69 +25,16 @@ namespace {
 using mesh::AxisList;
 using mesh::Sharding;
 
-const char* Description(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllGather:
-      return "Gathers shards of one dimension over mesh axes.";
-    case CollectiveKind::kAllToAll:
-      return "Moves mesh axes from one dimension to another.";
-    case CollectiveKind::kReduceScatter:
-      return "Reduces over mesh axes, each device keeps its shard.";
-    case CollectiveKind::kAllReduce:
-      return "Reduces over mesh axes, every device keeps the whole.";
-    case CollectiveKind::kSlice:
-      return "Each device keeps its shard of a replicated dimension.";
-    case CollectiveKind::kPermute:
-      return "Moves whole blocks to other devices.";
-    case CollectiveKind::kExchange:
-      return "Brings every device the parts of its block that it lacks.";
-    case CollectiveKind::kTransfer:
-      return "Moves a tensor to another device set.";
-    case CollectiveKind::kView:
-      return "Names the same shards by another view of the mesh.";
-  }
-  return "";
-}
-
-std::optional<CollectiveKind> KindOf(const std::string& name, std::string_view prefix) {
-  if (name.compare(0, prefix.size(), prefix) != 0) return std::nullopt;
-  for (CollectiveKind kind : mesh::kAllCollectiveKinds) {
-    if (name.compare(prefix.size(), std::string::npos, CollectiveName(kind)) == 0) return kind;
-  }
-  return std::nullopt;
-}
-
-/*! \brief What an operator is as a collective on DTensors, and as one of a worker. */
-struct Kinds {
-  std::optional<CollectiveKind> on_dtensors;
-  std::optional<CollectiveKind> local;
-};
-
-constexpr std::string_view kOnDTensors = "relax.dist.";
-constexpr std::string_view kLocal = "relax.ccl.";
-
-bool MayBeCollective(const ffi::String& name) {
-  const std::string_view text(name.data(), name.size());
-  return text.substr(0, kOnDTensors.size()) == kOnDTensors ||
-         text.substr(0, kLocal.size()) == kLocal;
-}
-
-/*! \brief Read off its name once: operators are unique and never freed. */
-Kinds KindsOf(const ir::Expr& op) {
-  const ir::Op* named = ir::Op::As(op);
-  if (named == nullptr || !MayBeCollective(named->name())) return {};
-  static thread_local PointerMap<Kinds> known;
-  if (const Kinds* kinds = known.Find(op.get())) return *kinds;
-  const std::string name = named->name();
-  return known[op.get()] = Kinds{KindOf(name, kOnDTensors), KindOf(name, kLocal)};
-}
-
 }  // namespace
 
 std::optional<CollectiveKind> DTensorCollective(const ir::Expr& op) {
-  return KindsOf(op).on_dtensors;
+  const abi::CollectiveRecord* record = RecordOnDTensors(op);
+  return record == nullptr ? std::nullopt : mesh::KindOf(record->collective);
 }
-std::optional<CollectiveKind> LocalCollective(const ir::Expr& op) { return KindsOf(op).local; }
+std::optional<CollectiveKind> LocalCollective(const ir::Expr& op) {
+  const abi::CollectiveRecord* record = RecordOnTensors(op);
+  return record == nullptr ? std::nullopt : mesh::KindOf(record->collective);
+}
 
 namespace {
 
@@ -102,8 +49,7 @@ ir::Call MakeDTensorCall(CollectiveKind kind, const ir::Expr& value, const ir::T
     attrs.emplace_back("reduce_axes", axes);
     attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(reduction)));
   }
-  std::string name = std::string("relax.dist.") + CollectiveName(kind);
-  return ir::MakeOpCall(type, name.c_str(), {value}, attrs);
+  return ir::MakeOpCall(type, abi::OnDTensors(mesh::RecordedAs(kind)).c_str(), {value}, attrs);
 }
 
 }  // namespace
@@ -323,22 +269,10 @@ ir::Type InferFromTypeArgs(const ir::Call& call) {
 ir::Type InferSend(const ir::Call&) { return ir::MakeTupleType({}); }
 
 const ir::OnLoad kRegisterCollective([] {
-  for (CollectiveKind kind : mesh::kAllCollectiveKinds) {
-    std::string name = std::string("relax.dist.") + CollectiveName(kind);
-    ir::RegisterOp(name, Description(kind), {"x"}, true);
-    ir::SetInferType(name, InferDTensorCollective);
-    ir::SetInferDTensorType(name, InferDTensorCollective);
-    if (kind == CollectiveKind::kView) continue;  // vanishes in lowering
-    name = std::string("relax.ccl.") + CollectiveName(kind);
-    ir::RegisterOp(name, Description(kind), {"x"}, true);
-    ir::SetInferType(name, InferLocalCollective);
-  }
-  ir::RegisterOp("relax.ccl.send",
-                 "Sends the pieces of a transfer; for devices that receive nothing.", {"x"}, false);
-  ir::SetInferType("relax.ccl.send", InferSend);
-  ir::RegisterOp("relax.ccl.recv",
-                 "Receives the pieces of a transfer; for devices that send nothing.", {}, true);
-  ir::SetInferType("relax.ccl.recv", InferFromTypeArgs);
+  for (CollectiveKind kind : mesh::kAllCollectiveKinds)
+    RegisterCollective(mesh::RecordedAs(kind), InferDTensorCollective, InferLocalCollective);
+  RegisterCollective(abi::Collective::kSend, nullptr, InferSend);
+  RegisterCollective(abi::Collective::kRecv, nullptr, InferFromTypeArgs);
   // A Tensor in a distributed function is a value that every device has made alike.
   ir::SetInferType("relax.dist.redistribute", InferRedistribute);
   ir::SetInferDTensorType("relax.dist.redistribute", InferRedistribute);

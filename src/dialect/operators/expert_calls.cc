@@ -12,18 +12,6 @@
 namespace distir {
 namespace dialect {
 
-void RegisterOnDTensors(const std::string& name, const char* text,
-                        const std::vector<const char*>& arguments, InferFunction infer) {
-  RegisterOnTensors(name, text, arguments, infer);
-  ir::SetInferDTensorType(name, infer);
-}
-
-void RegisterOnTensors(const std::string& name, const char* text,
-                       const std::vector<const char*>& arguments, InferFunction infer) {
-  ir::RegisterOp(name, text, arguments, true);
-  ir::SetInferType(name, infer);
-}
-
 ir::Call MakeTyped(InferFunction infer, const std::string& name,
                    const ir::NodeArray<ir::Expr>& args,
                    const std::vector<std::pair<const char*, ffi::Any>>& attrs) {

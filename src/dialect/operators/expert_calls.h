@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "dialect/operators/collective_record.h"
 #include "ir/node.h"
 
 namespace distir {
@@ -17,13 +18,6 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-using InferFunction = ir::Type (*)(const ir::Call&);
-
-/*! \brief Enters an operator on DTensors, or on local tensors, with its type inference. */
-void RegisterOnDTensors(const std::string& name, const char* text,
-                        const std::vector<const char*>& arguments, InferFunction infer);
-void RegisterOnTensors(const std::string& name, const char* text,
-                       const std::vector<const char*>& arguments, InferFunction infer);
 /*! \brief A call with the type that its inference gives. */
 ir::Call MakeTyped(InferFunction infer, const std::string& name,
                    const ir::NodeArray<ir::Expr>& args,

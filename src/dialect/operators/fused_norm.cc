@@ -6,6 +6,7 @@
 
 #include "dialect/mesh_table.h"
 #include "dialect/operators/collective.h"
+#include "dialect/operators/collective_record.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/registration.h"
@@ -16,13 +17,17 @@ namespace dialect {
 
 namespace {
 
-const std::string kNormOnDTensors = std::string("relax.dist.") + kFusedNorm;
-const std::string kNormOnTensors = std::string("relax.ccl.") + kFusedNorm;
+const std::string kNormOnDTensors = abi::OnDTensors(abi::Collective::kAllReduceAddRmsNorm);
+const std::string kNormOnTensors = abi::OnTensors(abi::Collective::kAllReduceAddRmsNorm);
 
 }  // namespace
 
-bool IsFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kNormOnDTensors.c_str()); }
-bool IsLocalFusedNorm(const ir::Expr& op) { return ir::IsOp(op, kNormOnTensors.c_str()); }
+bool IsFusedNorm(const ir::Expr& op) {
+  return IsOnDTensors(op, abi::Collective::kAllReduceAddRmsNorm);
+}
+bool IsLocalFusedNorm(const ir::Expr& op) {
+  return IsOnTensors(op, abi::Collective::kAllReduceAddRmsNorm);
+}
 
 bool HasFusedNorm(const ir::TensorType& type) {
   DLDataType dtype = type.dtype();
@@ -111,12 +116,7 @@ ir::Type InferLocalFusedNorm(const ir::Call& call) {
 }
 
 const ir::OnLoad kRegisterFusedNorm([] {
-  const char* text = "Sums over mesh axes, adds a residual, and norms the result.";
-  ir::RegisterOp(kNormOnDTensors, text, {"x", "residual", "weight"}, true);
-  ir::SetInferType(kNormOnDTensors, InferFusedNorm);
-  ir::SetInferDTensorType(kNormOnDTensors, InferFusedNorm);
-  ir::RegisterOp(kNormOnTensors, text, {"x", "residual", "weight"}, true);
-  ir::SetInferType(kNormOnTensors, InferLocalFusedNorm);
+  RegisterCollective(abi::Collective::kAllReduceAddRmsNorm, InferFusedNorm, InferLocalFusedNorm);
 });
 
 }  // namespace

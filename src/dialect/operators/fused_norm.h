@@ -24,9 +24,6 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief The name under `relax.dist.`, `relax.ccl.` and `distir.runtime.`. */
-constexpr const char* kFusedNorm = "all_reduce_add_rms_norm";
-
 /*! \brief Whether this is `relax.dist.all_reduce_add_rms_norm`. */
 bool IsFusedNorm(const ir::Expr& op);
 /*! \brief Whether this is `relax.ccl.all_reduce_add_rms_norm`. */

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "abi/collective.h"
 #include "dialect/mesh_names.h"
 #include "dialect/operators/collective.h"
 #include "dialect/placement.h"
@@ -23,15 +24,11 @@ namespace dialect {
 namespace {
 
 using mesh::AxisList;
-using mesh::CollectiveKind;
 
 constexpr const char* kEnter = "relax.dist.enter_manual";
 constexpr const char* kLeave = "relax.dist.leave_manual";
 constexpr const char* kAxesOfRegion = "manual_axes";
 constexpr const char* kAxesOfCollective = "axes";
-constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
-                                     CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,
-                                     CollectiveKind::kPermute};
 
 std::string TextOf(const ir::Call& call) {
   return "R." + ir::CalleeName(call).substr(std::string("relax.").size());
@@ -205,16 +202,18 @@ ir::Type InferCrossing(const ir::Call& call) {
 
 // ---- collectives
 
-std::optional<CollectiveKind> ManualCollective(const ir::Expr& op) {
+std::optional<abi::Collective> ManualCollective(const ir::Expr& op) {
   // All passes ask this of all calls.
-  static const std::vector<ir::Op> ops = [] {
-    std::vector<ir::Op> found;
-    for (CollectiveKind kind : kKinds)
-      found.push_back(ir::GetOp(std::string("relax.dist.manual_") + mesh::CollectiveName(kind)));
+  static const auto known = [] {
+    std::vector<std::pair<ir::Op, abi::Collective>> found;
+    for (const abi::CollectiveRecord& record : abi::CollectiveRecords()) {
+      if (*record.manual_text != '\0')
+        found.emplace_back(ir::GetOp(abi::InManualRegion(record.collective)), record.collective);
+    }
     return found;
   }();
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (op.same_as(ops[i])) return kKinds[i];
+  for (const auto& [manual, collective] : known) {
+    if (op.same_as(manual)) return collective;
   }
   return std::nullopt;
 }
@@ -282,7 +281,7 @@ std::vector<std::pair<int64_t, int64_t>> PairsOf(const ir::Call& permutation) {
 }
 
 ir::Type InferManualCollective(const ir::Call& call) {
-  const CollectiveKind kind = *ManualCollective(call.op());
+  const abi::CollectiveRecord& record = abi::RecordOf(*ManualCollective(call.op()));
   const ir::TensorType tensor = KnownTensor(call, call.args()[0].ty());
   const int64_t devices = DevicesAlong(call);
   ffi::Array<ir::Expr> shape = ir::ShapeOf(tensor);
@@ -294,14 +293,14 @@ ir::Type InferManualCollective(const ir::Call& call) {
     const int dim = DimAttr(call, key, tensor);
     shape.Set(dim, Divided(call, tensor, dim, devices, NamesOfAxes(call)));
   };
-  if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter) {
+  if (record.reduces) {
     DISTIR_REQUIRE(ReductionOf(call) != mesh::Reduction::kNone, ValueError)
         << TextOf(call) << " needs attribute reduction, as \"sum\"";
   }
-  if (kind == CollectiveKind::kAllGather) grow("dim");
-  if (kind == CollectiveKind::kReduceScatter) divide("dim");
-  if (kind == CollectiveKind::kPermute) PairsOf(call);
-  if (kind == CollectiveKind::kAllToAll) {
+  if (record.collective == abi::Collective::kAllGather) grow("dim");
+  if (record.collective == abi::Collective::kReduceScatter) divide("dim");
+  if (record.collective == abi::Collective::kPermute) PairsOf(call);
+  if (record.collective == abi::Collective::kAllToAll) {
     DISTIR_REQUIRE(ManualInteger(call, "split_dim") != ManualInteger(call, "concat_dim"),
                    ValueError)
         << TextOf(call) << ": split_dim and concat_dim are both "

@@ -24,12 +24,17 @@
 #ifndef DISTIR_DIALECT_OPERATORS_MANUAL_H_
 #define DISTIR_DIALECT_OPERATORS_MANUAL_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "mesh/collective.h"
+#include "mesh/sharding.h"
+
+namespace distir::abi {
+enum class Collective : uint8_t;
+}  // namespace distir::abi
 
 namespace distir {
 namespace dialect {
@@ -51,8 +56,9 @@ ir::Type InferCrossing(const ir::Call& crossing);
 ir::Call MakeImplicitEntry(const ir::Expr& value, const ManualRegion& region,
                            const ir::DTensorType& target, MeshTable* meshes);
 
-/*! \brief The kind of a collective of a region, or nullopt: kPermute sends whole values. */
-std::optional<mesh::CollectiveKind> ManualCollective(const ir::Expr& op);
+/*! \brief The collective of a region that an operator is, or nullopt: kPermute sends whole values.
+ */
+std::optional<abi::Collective> ManualCollective(const ir::Expr& op);
 /*! \brief Its axes on the root of its mesh, in the order of their list. */
 mesh::AxisList ManualAxes(const ir::Call& collective, MeshTable* meshes);
 /*! \brief Of a permutation: (source, target), both numbers along the axes. */

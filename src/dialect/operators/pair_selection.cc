@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dialect/operators/collective_record.h"
 #include "dialect/operators/expert_calls.h"
 #include "dialect/operators/token_dispatch.h"
 #include "dialect/placement.h"
@@ -19,12 +20,10 @@ namespace dialect {
 
 namespace {
 
-const std::string kDistSelectPairs = std::string("relax.dist.") + kSelectPairs;
-const std::string kDistPlacePairs = std::string("relax.dist.") + kPlacePairs;
-const std::string kDistGather = std::string("relax.dist.") + kGatherRows;
-const std::string kDistScatter = std::string("relax.dist.") + kScatterRows;
-const std::string kLocalGather = std::string("relax.ccl.") + kGatherRows;
-const std::string kLocalScatter = std::string("relax.ccl.") + kScatterRows;
+const std::string kDistSelectPairs = abi::OnDTensors(abi::Collective::kSelectPairs);
+const std::string kDistPlacePairs = abi::OnDTensors(abi::Collective::kPlacePairs);
+const std::string kDistGather = abi::OnDTensors(abi::Collective::kGatherRows);
+const std::string kDistScatter = abi::OnDTensors(abi::Collective::kScatterRows);
 
 // ---- what is asked of arguments
 
@@ -172,17 +171,10 @@ ir::Type InferLocalScatter(const ir::Call& call) {
 }
 
 const ir::OnLoad kRegisterPairSelection([] {
-  const char* gathers = "Gathers the rows of tokens that have an expert on the device.";
-  const char* scatters = "Brings the rows of tokens that have an expert on the device back.";
-  RegisterOnDTensors(kDistSelectPairs,
-                     "Takes the pairs of tokens and experts whose weight is not 0.",
-                     {"x", "weights"}, InferSelectPairs);
-  RegisterOnDTensors(kDistPlacePairs, "Adds rows of pairs up by token.", {"rows", "weights"},
-                     InferPlacePairs);
-  RegisterOnDTensors(kDistGather, gathers, {"x", "weights"}, InferGather);
-  RegisterOnDTensors(kDistScatter, scatters, {"x", "weights"}, InferScatter);
-  RegisterOnTensors(kLocalGather, gathers, {"x", "weights"}, InferLocalGather);
-  RegisterOnTensors(kLocalScatter, scatters, {"x", "weights"}, InferLocalScatter);
+  RegisterCollective(abi::Collective::kSelectPairs, InferSelectPairs);
+  RegisterCollective(abi::Collective::kPlacePairs, InferPlacePairs);
+  RegisterCollective(abi::Collective::kGatherRows, InferGather, InferLocalGather);
+  RegisterCollective(abi::Collective::kScatterRows, InferScatter, InferLocalScatter);
 });
 
 }  // namespace

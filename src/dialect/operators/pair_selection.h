@@ -37,12 +37,6 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief Names under `relax.dist.` and `distir.runtime.`; of the collectives `relax.ccl.`, too. */
-constexpr const char* kSelectPairs = "select_pairs";
-constexpr const char* kPlacePairs = "place_pairs";
-constexpr const char* kGatherRows = "gather_rows";
-constexpr const char* kScatterRows = "scatter_rows";
-
 /*! \brief x (T, E, D), T or E maybe 1, and weights (T, E), placed alike along both. */
 ir::Call MakeSelectPairs(const ir::Expr& x, const ir::Expr& weights);
 /*! \brief rows (T E, D) of the pairs of weights (T, E). */

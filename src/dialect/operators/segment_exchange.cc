@@ -6,6 +6,7 @@
 
 #include "dialect/mesh_table.h"
 #include "dialect/operators/collective.h"
+#include "dialect/operators/collective_record.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/registration.h"
@@ -16,8 +17,8 @@ namespace dialect {
 
 namespace {
 
-const std::string kExchangeOnDTensors = std::string("relax.dist.") + kSegmentExchange;
-const std::string kExchangeOnTensors = std::string("relax.ccl.") + kSegmentExchange;
+const std::string kExchangeOnDTensors = abi::OnDTensors(abi::Collective::kSegmentExchange);
+const std::string kExchangeOnTensors = abi::OnTensors(abi::Collective::kSegmentExchange);
 
 using Row = ffi::Array<int64_t>;
 
@@ -36,8 +37,12 @@ bool IsNumber(const std::string& text) {
 
 }  // namespace
 
-bool IsSegmentExchange(const ir::Expr& op) { return ir::IsOp(op, kExchangeOnDTensors.c_str()); }
-bool IsLocalSegmentExchange(const ir::Expr& op) { return ir::IsOp(op, kExchangeOnTensors.c_str()); }
+bool IsSegmentExchange(const ir::Expr& op) {
+  return IsOnDTensors(op, abi::Collective::kSegmentExchange);
+}
+bool IsLocalSegmentExchange(const ir::Expr& op) {
+  return IsOnTensors(op, abi::Collective::kSegmentExchange);
+}
 
 ir::Call MakeSegmentExchange(const ir::Expr& x, const ir::DTensorType& target,
                              const SegmentMove& move) {
@@ -117,12 +122,8 @@ ir::Type InferLocalSegmentExchange(const ir::Call& call) {
 }
 
 const ir::OnLoad kRegisterSegmentExchange([] {
-  const char* text = "Moves segments along one dimension; every device gets what it lacks.";
-  ir::RegisterOp(kExchangeOnDTensors, text, {"x"}, true);
-  ir::SetInferType(kExchangeOnDTensors, InferSegmentExchange);
-  ir::SetInferDTensorType(kExchangeOnDTensors, InferSegmentExchange);
-  ir::RegisterOp(kExchangeOnTensors, text, {"x"}, true);
-  ir::SetInferType(kExchangeOnTensors, InferLocalSegmentExchange);
+  RegisterCollective(abi::Collective::kSegmentExchange, InferSegmentExchange,
+                     InferLocalSegmentExchange);
 });
 
 }  // namespace

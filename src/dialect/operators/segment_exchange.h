@@ -26,9 +26,6 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief The name under `relax.dist.`, `relax.ccl.` and `distir.runtime.`. */
-constexpr const char* kSegmentExchange = "segment_exchange";
-
 /*! \brief The fill of places that nobody reads. */
 constexpr const char* kAnyFill = "any";
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dialect/operators/collective_record.h"
 #include "dialect/operators/expert_calls.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
@@ -17,10 +18,8 @@ namespace dialect {
 
 namespace {
 
-const std::string kDistDispatchSlots = std::string("relax.dist.") + kDispatchSlots;
-const std::string kDistCombineSlots = std::string("relax.dist.") + kCombineSlots;
-const std::string kLocalDispatchSlots = std::string("relax.ccl.") + kDispatchSlots;
-const std::string kLocalCombineSlots = std::string("relax.ccl.") + kCombineSlots;
+const std::string kDistDispatchSlots = abi::OnDTensors(abi::Collective::kDispatchSlots);
+const std::string kDistCombineSlots = abi::OnDTensors(abi::Collective::kCombineSlots);
 
 void RequireFits(const ir::Call& call, const ir::TensorType& values, const ir::TensorType& mask,
                  int masked_dim) {
@@ -104,12 +103,8 @@ ir::Type InferLocalCombineSlots(const ir::Call& call) {
 }
 
 const ir::OnLoad kRegisterSlotExchange([] {
-  const char* dispatches = "Sends rows of tokens to the slots that they are in.";
-  const char* combines = "Brings the rows of slots back to the tokens in them.";
-  RegisterOnDTensors(kDistDispatchSlots, dispatches, {"x", "mask"}, InferDispatchSlots);
-  RegisterOnDTensors(kDistCombineSlots, combines, {"y", "mask"}, InferCombineSlots);
-  RegisterOnTensors(kLocalDispatchSlots, dispatches, {"x", "mask"}, InferLocalDispatchSlots);
-  RegisterOnTensors(kLocalCombineSlots, combines, {"y", "mask"}, InferLocalCombineSlots);
+  RegisterCollective(abi::Collective::kDispatchSlots, InferDispatchSlots, InferLocalDispatchSlots);
+  RegisterCollective(abi::Collective::kCombineSlots, InferCombineSlots, InferLocalCombineSlots);
 });
 
 }  // namespace

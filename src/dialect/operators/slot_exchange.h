@@ -28,10 +28,6 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief Names under `relax.dist.`, `relax.ccl.` and `distir.runtime.`. */
-constexpr const char* kDispatchSlots = "dispatch_slots";
-constexpr const char* kCombineSlots = "combine_slots";
-
 /*! \brief x (T, D) and mask (T, S), placed alike along T. */
 ir::Call MakeDispatchSlots(const ir::Expr& x, const ir::Expr& mask,
                            const std::vector<int>& expert_axes, int64_t choices);

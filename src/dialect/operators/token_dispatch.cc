@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <string>
 
-#include "abi/builtin.h"
+#include "dialect/operators/collective_record.h"
 #include "dialect/operators/expert_calls.h"
-#include "dialect/operators/pair_selection.h"
-#include "dialect/operators/slot_exchange.h"
 #include "dialect/placement.h"
 #include "ir/build.h"
 #include "ir/symbolic.h"
@@ -22,27 +20,13 @@ namespace dialect {
 
 namespace {
 
-const std::string kDistDispatch = std::string("relax.dist.") + kDispatchTokens;
-const std::string kDistMatmul = std::string("relax.dist.") + kGroupedMatmul;
-const std::string kDistCombine = std::string("relax.dist.") + kCombineTokens;
-const std::string kDistSelect = std::string("relax.dist.") + kSelectTokens;
-const std::string kDistPlace = std::string("relax.dist.") + kPlaceTokens;
-const std::string kLocalDispatch = std::string("relax.ccl.") + kDispatchTokens;
-const std::string kLocalCombine = std::string("relax.ccl.") + kCombineTokens;
-
-const std::vector<std::string> kMoves = {kDispatchTokens, kCombineTokens, kDispatchSlots,
-                                         kCombineSlots,   kGatherRows,    kScatterRows};
-const std::vector<std::string> kKernels = {kGroupedMatmul, kSelectTokens, kPlaceTokens,
-                                           kSelectPairs, kPlacePairs};
-
-bool IsOneOf(const ir::Expr& expr, const std::string& prefix,
-             const std::vector<std::string>& names) {
-  const ir::Op op = ir::Op::Cast(expr);
-  if (!op.defined()) return false;
-  const auto name = static_cast<std::string>(op.name());
-  return name.compare(0, prefix.size(), prefix) == 0 &&
-         std::find(names.begin(), names.end(), name.substr(prefix.size())) != names.end();
-}
+const std::string kDistDispatch = abi::OnDTensors(abi::Collective::kDispatchTokens);
+const std::string kDistMatmul = abi::OnDTensors(abi::Collective::kGroupedMatmul);
+const std::string kDistCombine = abi::OnDTensors(abi::Collective::kCombineTokens);
+const std::string kDistSelect = abi::OnDTensors(abi::Collective::kSelectTokens);
+const std::string kDistPlace = abi::OnDTensors(abi::Collective::kPlaceTokens);
+const std::string kLocalDispatch = abi::OnTensors(abi::Collective::kDispatchTokens);
+const std::string kLocalCombine = abi::OnTensors(abi::Collective::kCombineTokens);
 
 // ---- reading calls, with what users wrote in errors
 
@@ -240,26 +224,32 @@ ir::Type InferLocalCombine(const ir::Call& call) {
 }
 
 const ir::OnLoad kRegisterTokenDispatch([] {
-  const char* dispatches = "Sends rows to the devices of their experts.";
-  const char* combines = "Brings rows back from the devices of their experts.";
-  RegisterOnDTensors(kDistDispatch, dispatches, {"x", "ids"}, InferDispatch);
-  RegisterOnDTensors(kDistMatmul,
-                     "Multiplies rows, ordered by expert, by the matrix of their expert.",
-                     {"rows", "experts", "counts"}, InferMatmul);
-  RegisterOnDTensors(kDistCombine, combines, {"y", "ids", "counts"}, InferCombine);
-  RegisterOnDTensors(kDistSelect, "Takes the rows of the experts that a device has.",
-                     {"x", "ids", "first"}, InferSelect);
-  RegisterOnDTensors(kDistPlace, "Puts rows of a device's experts in their places.",
-                     {"y", "ids", "counts", "first"}, InferPlace);
-  RegisterOnTensors(kLocalDispatch, dispatches, {"x", "ids"}, InferLocalDispatch);
-  RegisterOnTensors(kLocalCombine, combines, {"y", "ids", "counts"}, InferLocalCombine);
+  RegisterCollective(abi::Collective::kDispatchTokens, InferDispatch, InferLocalDispatch);
+  RegisterCollective(abi::Collective::kGroupedMatmul, InferMatmul);
+  RegisterCollective(abi::Collective::kCombineTokens, InferCombine, InferLocalCombine);
+  RegisterCollective(abi::Collective::kSelectTokens, InferSelect);
+  RegisterCollective(abi::Collective::kPlaceTokens, InferPlace);
 });
 
 }  // namespace
 
-bool MovesTokens(const ir::Expr& op) { return IsOneOf(op, "relax.dist.", kMoves); }
-bool MovesLocalTokens(const ir::Expr& op) { return IsOneOf(op, "relax.ccl.", kMoves); }
-bool IsTokenKernel(const ir::Expr& op) { return IsOneOf(op, "relax.dist.", kKernels); }
+namespace {
+
+bool IsOf(const abi::CollectiveRecord* record, abi::CollectiveFamily family) {
+  return record != nullptr && record->family == family;
+}
+
+}  // namespace
+
+bool MovesTokens(const ir::Expr& op) {
+  return IsOf(RecordOnDTensors(op), abi::CollectiveFamily::kRows);
+}
+bool MovesLocalTokens(const ir::Expr& op) {
+  return IsOf(RecordOnTensors(op), abi::CollectiveFamily::kRows);
+}
+bool IsTokenKernel(const ir::Expr& op) {
+  return IsOf(RecordOnDTensors(op), abi::CollectiveFamily::kKernel);
+}
 bool IsOfTokens(const ir::Expr& op) { return MovesTokens(op) || IsTokenKernel(op); }
 
 ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
@@ -311,20 +301,20 @@ ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
     const ffi::Any attr = ir::GetAttr(call.attrs(), key);
     if (attr != nullptr) attrs.emplace_back(key, attr);
   }
-  const std::string name = ir::CalleeName(call).substr(std::string("relax.dist.").size());
-  return ir::MakeOpCall(type, ("relax.ccl." + name).c_str(), args, attrs);
+  const std::string name = abi::OnTensors(RecordOnDTensors(call.op())->collective);
+  return ir::MakeOpCall(type, name.c_str(), args, attrs);
 }
 
 ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
                               const ir::NodeArray<ir::Expr>& args) {
-  const std::string name = ir::CalleeName(call).substr(std::string("relax.dist.").size());
+  const abi::Collective kernel = RecordOnDTensors(call.op())->collective;
   ffi::Array<ir::Expr> all = args;
-  if (name == kGroupedMatmul) {
+  if (kernel == abi::Collective::kGroupedMatmul) {
     all.push_back(ir::MakeInt(BoolOf(call, "transposed") ? 1 : 0));
     all.push_back(ir::MakeFloat(ir::GetAttr(call.attrs(), "room").as<double>().value_or(1)));
   }
   return ir::MakeOpCall(type, "relax.call_dps_packed",
-                        {ir::MakeExternFunc(abi::kRuntime + name), ir::MakeTuple(all)}, {}, {type});
+                        {ir::MakeExternFunc(abi::Builtin(kernel)), ir::MakeTuple(all)}, {}, {type});
 }
 
 }  // namespace dialect

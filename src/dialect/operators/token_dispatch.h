@@ -44,13 +44,6 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Names under `relax.dist.` and `distir.runtime.`; of the collectives `relax.ccl.`, too. */
-constexpr const char* kDispatchTokens = "dispatch_tokens";
-constexpr const char* kGroupedMatmul = "grouped_matmul";
-constexpr const char* kCombineTokens = "combine_tokens";
-constexpr const char* kSelectTokens = "select_tokens";
-constexpr const char* kPlaceTokens = "place_tokens";
-
 /*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
  * collective of slots (slot_exchange.h) or of pairs (pair_selection.h). */
 bool MovesTokens(const ir::Expr& op);

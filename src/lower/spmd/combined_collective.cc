@@ -5,6 +5,7 @@
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"
+#include "mesh/collective_record.h"
 
 namespace distir {
 namespace lower {
@@ -122,7 +123,7 @@ ffi::Array<ir::Expr> EmitCombined(CollectiveKind kind, const std::vector<Combine
   }
   ir::Expr together = emitter.Concat(flat, 1, {rows_before, total});
   if (gathers || scatters) attrs.emplace_back("dim", 0);
-  std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+  const std::string op_name = abi::OnTensors(mesh::RecordedAs(kind));
   ir::Expr sent =
       emit(ir::MakeOpCall(emitter.Type({rows_after, total}), op_name.c_str(), {together}, attrs));
   ffi::Array<ir::Expr> apart = emitter.Split(sent, {rows_after, total}, 1, widths);

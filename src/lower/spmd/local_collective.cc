@@ -10,6 +10,7 @@
 #include "dialect/operators/token_dispatch.h"
 #include "ir/build.h"
 #include "lower/spmd/combined_collective.h"
+#include "mesh/collective_record.h"
 
 namespace distir {
 namespace lower {
@@ -73,12 +74,11 @@ ir::Expr LocalCollectives::Of(const ir::Call& call, CollectiveKind kind, const i
   if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter) {
     attrs.emplace_back("reduction", ffi::String(mesh::ReductionName(dialect::ReductionOf(call))));
   }
-  std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+  const std::string op_name = abi::OnTensors(mesh::RecordedAs(kind));
   return ir::MakeOpCall(types_.Local(target_ty), op_name.c_str(), {value}, attrs);
 }
 
 ir::Expr LocalCollectives::OfManual(const ir::Call& call, const ir::Expr& value) {
-  const CollectiveKind kind = *dialect::ManualCollective(call.op());
   const mesh::AxisList axes = dialect::ManualAxes(call, &meshes_);
   if (mesh::NumShards(axes) == 1) return value;
   std::vector<std::pair<const char*, ffi::Any>> attrs = {
@@ -87,7 +87,7 @@ ir::Expr LocalCollectives::OfManual(const ir::Call& call, const ir::Expr& value)
     const ffi::Any attr = ir::GetAttr(call.attrs(), key);
     if (attr != nullptr) attrs.emplace_back(key, attr);
   }
-  const std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+  const std::string op_name = abi::OnTensors(*dialect::ManualCollective(call.op()));
   return ir::MakeOpCall(types_.Local(call.ty()), op_name.c_str(), {value}, attrs);
 }
 

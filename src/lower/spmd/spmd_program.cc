@@ -23,6 +23,7 @@
 #include "lower/local/local_shardings.h"
 #include "lower/spmd/local_collective.h"
 #include "lower/spmd/local_operator.h"
+#include "mesh/collective_record.h"
 #include "padding/extents.h"
 #include "rules/call/infer_type.h"
 #include "rules/tir/rule.h"
@@ -376,18 +377,20 @@ class SpmdRewriter : public ir::FunctionRewriter {
     ffi::Any plan = context_.plans->PlanOf(call);
     ir::Type local = types_.Local(var.ty());
     if (sends && receives) {
-      std::string op_name = std::string("relax.ccl.") + mesh::CollectiveName(kind);
+      const std::string op_name = abi::OnTensors(mesh::RecordedAs(kind));
       MoveBlocks(var, Rewrite(call.args()[0]), IsInRegion(var),
                  [&](const ir::Expr& value, const ir::Type& type) {
                    return ir::MakeOpCall(type, op_name.c_str(), {value}, {{"plan", plan}}, {type});
                  });
     } else if (receives) {
-      Bind(var, ir::MakeOpCall(local, "relax.ccl.recv", {}, {{"plan", plan}}, {local}));
+      Bind(var, ir::MakeOpCall(local, abi::OnTensors(abi::Collective::kRecv).c_str(), {},
+                               {{"plan", plan}}, {local}));
     } else {
       if (context_.virtual_stages != nullptr && context_.virtual_stages->Of(var))
         virtual_stage_ = context_.virtual_stages->OfSend(var);
-      Emit(var.name(), ir::MakeOpCall(ir::MakeTupleType({}), "relax.ccl.send",
-                                      {Rewrite(call.args()[0])}, {{"plan", plan}}));
+      Emit(var.name(),
+           ir::MakeOpCall(ir::MakeTupleType({}), abi::OnTensors(abi::Collective::kSend).c_str(),
+                          {Rewrite(call.args()[0])}, {{"plan", plan}}));
     }
   }
 
@@ -424,7 +427,7 @@ class SpmdRewriter : public ir::FunctionRewriter {
     dialect::RequireInRegion(call, context_.meshes->RootOf(type),
                              "`" + var.name() + "` in `" + name_ + "`", context_.meshes);
     const ir::Expr value = Rewrite(call.args()[0]);
-    if (*dialect::ManualCollective(call.op()) == CollectiveKind::kPermute) {
+    if (*dialect::ManualCollective(call.op()) == abi::Collective::kPermute) {
       return MoveBlocks(var, value, true, [&](const ir::Expr& one, const ir::Type& stacked) {
         return dialect::MakeLocalSegmentExchange(one, stacked,
                                                  context_.plans->PermutationPlanOf(call));

@@ -12,14 +12,9 @@ namespace distir::runtime {
 
 namespace {
 
-struct Registered {
-  BackendFactory factory;
-  std::vector<std::string> extras;
-};
-
 // A function-local static: backends register while libraries are loaded, in any order.
-std::map<std::string, Registered>& Backends() {
-  static std::map<std::string, Registered> backends;
+std::map<std::string, BackendFactory>& Backends() {
+  static std::map<std::string, BackendFactory> backends;
   return backends;
 }
 
@@ -43,17 +38,9 @@ WorkerSet ThreadsOf(std::vector<int> device_ids) {
   return workers;
 }
 
-bool RegisterBackend(const std::string& name, BackendFactory factory,
-                     std::vector<std::string> extras) {
-  Backends()[name] = {factory, std::move(extras)};
+bool RegisterBackend(const std::string& name, BackendFactory factory) {
+  Backends()[name] = factory;
   return true;
-}
-
-bool Offers(const std::string& backend, const std::string& builtin) {
-  auto found = Backends().find(backend);
-  if (found == Backends().end()) return false;
-  const std::vector<std::string>& extras = found->second.extras;
-  return std::find(extras.begin(), extras.end(), builtin) != extras.end();
 }
 
 std::vector<std::string> BackendNames() {
@@ -68,7 +55,7 @@ std::shared_ptr<Backend> MakeBackend(const std::string& name, WorkerSet workers)
     TVM_FFI_THROW(ValueError) << "there is no communication library \"" << name
                               << "\"; this build has " << support::Listed(BackendNames());
   }
-  return found->second.factory(std::move(workers));
+  return found->second(std::move(workers));
 }
 
 }  // namespace distir::runtime

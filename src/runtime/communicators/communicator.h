@@ -231,15 +231,8 @@ WorkerSet ThreadsOf(std::vector<int> device_ids);
 /*! \brief Makes a backend for workers of a session. */
 using BackendFactory = std::shared_ptr<Backend> (*)(WorkerSet workers);
 
-/*!
- * \brief Registers a factory; the returned bool lets a static initialise from it.
- * \param extras Builtins that not every backend has and that this one has.
- */
-bool RegisterBackend(const std::string& name, BackendFactory factory,
-                     std::vector<std::string> extras = {});
-
-/*! \brief Whether a backend has a builtin that not every one has; false for unknown backends. */
-bool Offers(const std::string& backend, const std::string& builtin);
+/*! \brief Registers a factory; the returned bool lets a static initialise from it. */
+bool RegisterBackend(const std::string& name, BackendFactory factory);
 
 /*! \brief Names of the registered backends, sorted. */
 std::vector<std::string> BackendNames();

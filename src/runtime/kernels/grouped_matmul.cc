@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "abi/collective.h"
 #include "runtime/kernels/einsum.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/strided_copy.h"
@@ -93,7 +94,7 @@ void GroupedMatmul(TensorView rows, TensorView experts, TensorView counts, int64
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  support::Functions().def("distir.runtime.grouped_matmul", GroupedMatmul);
+  support::Functions().def(abi::Builtin(abi::Collective::kGroupedMatmul).c_str(), GroupedMatmul);
 }
 
 }  // namespace

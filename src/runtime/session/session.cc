@@ -261,8 +261,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              for (const std::string& name : BackendNames()) names.push_back(name);
              return names;
            })
-      .def("distir.runtime.offers",
-           [](const ffi::String& ccl, const ffi::String& builtin) { return Offers(ccl, builtin); })
       .def("distir.runtime.guarded_call",
            [](int64_t session_id, int64_t step) { GuardedCall(session_id, step); })
       .def("distir.runtime.leave", []() { WorkerContext::Leave(); })

@@ -11,12 +11,11 @@
 //
 // Runs behind CallTIRRewrite, which makes the allocations.
 
-#include <array>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "abi/builtin.h"
+#include "abi/collective.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -30,17 +29,15 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-constexpr const char* kAllReduce = "all_reduce";
-constexpr std::array kCollectives = {kAllReduce,   "all_gather",        "reduce_scatter",
-                                     "all_to_all", "shared_all_reduce", "shared_all_gather"};
-
-/*! \brief The collective that a call is, or "". */
-std::string CollectiveOf(const ir::Call& call) {
+/*! \brief The name of the builtin if a call is a redistribution within groups; else empty. */
+std::string GroupBuiltinOf(const ir::Call& call) {
   ir::ExternFunc function = ir::ExternFunc::Cast(call.op());
   if (!function.defined()) return "";
-  for (const char* name : kCollectives)
-    if (function.name() == abi::kRuntime + name) return name;
-  return "";
+  const abi::CollectiveRecord* record = abi::FindBuiltin(function.name());
+  const bool is_in_groups =
+      record != nullptr && record->family == abi::CollectiveFamily::kRedistribution &&
+      record->members == abi::Members::kGroups && record->sends != abi::Sends::kNothing;
+  return is_in_groups ? function.name() : "";
 }
 
 /*! \brief The allocations of a function that collectives see. */
@@ -64,9 +61,10 @@ class Operands {
       if (ir::Var::Is(call.args()[0])) Alias(bound.var(), ir::Var::Cast(call.args()[0]));
     } else if (ir::IsOp(call.op(), "relax.builtin.alloc_tensor")) {
       if (IsLargeTensor(bound.var().ty())) allocations_.insert(bound.var().get());
-    } else if (const std::string name = CollectiveOf(call); !name.empty()) {
+    } else if (const std::string name = GroupBuiltinOf(call); !name.empty()) {
       Choose(call.args()[0]);
-      if (name == kAllReduce) Choose(call.args()[call.args().size() - 1]);
+      if (name == abi::Builtin(abi::Collective::kAllReduce))
+        Choose(call.args()[call.args().size() - 1]);
     }
   }
 

@@ -13,11 +13,12 @@
 // Runs on functions without dataflow blocks, between RewriteDataflowReshape, behind which views are
 // R.reshape, and CallTIRRewrite, behind which calls write to their arguments.
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "abi/builtin.h"
+#include "abi/collective.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -31,15 +32,15 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-/*! \brief The name of a collective whose result is equal on all members, or "". */
-std::string CollectiveOf(const ir::Expr& value) {
+/*! \brief A collective whose result is equal on all members. */
+std::optional<abi::Collective> EqualResultOf(const ir::Expr& value) {
   ir::Call call = ir::Call::Cast(value);
-  if (!call.defined() || !ir::IsOp(call.op(), "relax.call_dps_packed")) return "";
+  if (!call.defined() || !ir::IsOp(call.op(), "relax.call_dps_packed")) return std::nullopt;
   ir::ExternFunc function = ir::ExternFunc::Cast(call.args()[0]);
-  if (!function.defined()) return "";
-  for (const char* name : {"all_reduce", "all_gather"})
-    if (function.name() == abi::kRuntime + name) return name;
-  return "";
+  if (!function.defined()) return std::nullopt;
+  for (abi::Collective each : {abi::Collective::kAllReduce, abi::Collective::kAllGather})
+    if (function.name() == abi::Builtin(each)) return each;
+  return std::nullopt;
 }
 
 /*! \brief Which results may be shared. */
@@ -80,7 +81,7 @@ class Sharing {
     const bool only_reads = call.defined() && (ir::IsOp(call.op(), "relax.call_tir") ||
                                                ir::IsOp(call.op(), "relax.call_dps_packed"));
     if (!only_reads) Keep(value);
-    if (!CollectiveOf(value).empty() && IsLargeTensor(value.ty())) results_.insert(var.get());
+    if (EqualResultOf(value).has_value() && IsLargeTensor(value.ty())) results_.insert(var.get());
   }
 
   /*! \brief What these expressions use stays the worker's own. */
@@ -107,7 +108,7 @@ class Sharer : public ir::FunctionRewriter {
     ir::Count("results");
     ir::Call call = ir::Call::Cast(value);
     ffi::Array<ir::Expr> arguments = ir::Tuple::Cast(Rewrite(call.args()[1])).fields();
-    ir::Expr builtin = ir::MakeExternFunc(abi::kRuntime + "shared_" + CollectiveOf(value));
+    ir::Expr builtin = ir::MakeExternFunc(abi::SharedBuiltin(*EqualResultOf(value)));
     Bind(var, ir::MakeCall(var.ty(), builtin, arguments, ir::Node(), {var.ty()}));
   }
 

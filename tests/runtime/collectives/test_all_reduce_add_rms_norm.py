@@ -77,10 +77,3 @@ def test_wrong_shapes_are_errors(fresh_threads, residual, weight, message):
     residuals = [np.ones(residual, "float32")] * 4
     with pytest.raises(WorkerError, match=f"all_reduce_add_rms_norm.*{message}"):
         run(fresh_threads(4), xs, residuals, np.ones(weight, "float32"))
-
-
-def test_only_the_backend_of_the_host_offers_it():
-    offers = tvm_ffi.get_global_func("distir.runtime.offers")
-    assert offers("cpu", "all_reduce_add_rms_norm")
-    assert not offers("cpu", "all_reduce_add_layer_norm")
-    assert not offers("carrier pigeons", "all_reduce_add_rms_norm")

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import relax
 
 from distir_ext._annotate.annotated_function import bindings_of
+from distir_ext._native.collective_records import find_record, names, on_dtensors
 from distir_ext.analysis.redistributions.reshards_result import (
     OPERATOR,
     REDUCTION,
@@ -162,12 +163,13 @@ class _Reader:
 
     def _node(self, var: relax.Var, call: relax.Call) -> Node:
         name, callee = _operator(call), ""
+        record = find_record(name)
         kind = self._kinds.get(str(var.name), COMPUTED)
         if isinstance(call.op, tvm.ir.GlobalVar) and name in self._functions:
             kind, callee = CALL, name
-        elif name.endswith(("send", "recv", "dist.transfer")):
+        elif record is not None and (record.is_side or name == on_dtensors(names.transfer)):
             kind = TRANSFER
-        elif name.endswith("segment_exchange"):
+        elif record is not None and record.family == "segments":
             kind = OPERATOR
         for prefix in _OPERATORS:
             name = name.removeprefix(prefix)

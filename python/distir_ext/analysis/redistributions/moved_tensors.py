@@ -15,6 +15,7 @@ from tvm import relax
 
 from distir_ext._annotate.annotated_function import variable_names
 from distir_ext._cluster_attr import CLUSTER_ATTR
+from distir_ext._native.collective_records import names, records
 from distir_ext._signature.signature_attr import read_signature
 from distir_ext.analysis.redistributions.reshards_result import (
     OPERATOR,
@@ -30,9 +31,6 @@ from distir_ext.communication.collectives import (
     communicating_calls,
     estimated_bytes,
 )
-
-_BETWEEN_MESHES = ("send", "recv")
-_REDUCTIONS = ("all_reduce", "reduce_scatter")
 
 
 class Names:
@@ -168,8 +166,8 @@ class MovedTensors:
         count: int,
     ) -> Reshard:
         kind = RESHARD
-        is_reduced = move["is_partial"] or any(each.kind in _REDUCTIONS for each in found)
-        if any(each.kind in _BETWEEN_MESHES for each in found):
+        is_reduced = move["is_partial"] or any(records()[each.kind].reduces for each in found)
+        if any(records()[each.kind].is_side for each in found):
             kind = TRANSFER
         elif is_reduced and not move["disagrees"]:
             kind = REDUCTION
@@ -197,9 +195,9 @@ class MovedTensors:
         self, name: str, made: Mapping[str, tuple[str, ...]], call: CollectiveCall, count: int
     ) -> Reshard:
         kind = OPERATOR
-        if call.kind in _BETWEEN_MESHES:
+        if records()[call.kind].is_side:
             kind = TRANSFER
-        elif call.kind.startswith("all_reduce"):
+        elif records()[call.kind].timed_as == names.all_reduce:
             kind = REDUCTION
         operators = (made[call.variable][0],) if call.variable in made else call.operators
         variable = call.variable if kind == OPERATOR else (*call.tensors, call.variable)[0]

@@ -11,6 +11,7 @@ from tvm import relax
 
 from distir_ext import transform
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._native.collective_records import names, on_dtensors
 from distir_ext._text.display import Printed
 from distir_ext.analysis.costs import CollectiveCost
 from distir_ext.analysis.estimate import estimate
@@ -183,6 +184,6 @@ def _steps(
                     kind, waiting.axes, sharding, waiting.bytes_per_device, waiting.seconds
                 )
                 waiting = next(sent, None)
-            elif name != f"{_COLLECTIVES}view":  # the same shards by another name
+            elif name != on_dtensors(names.view):  # the same shards by another name
                 yield RedistributionStep(kind, (), sharding, 0.0, 0.0)
     assert waiting is None, f"the plan has no step for {waiting}"

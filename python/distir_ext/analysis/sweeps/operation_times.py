@@ -15,6 +15,7 @@ import tvm_ffi
 
 from distir_ext._analysis.planned_steps import place_of
 from distir_ext._analysis.steps import Step
+from distir_ext._native.collective_records import names
 from distir_ext.analysis.operations import form_of_members, simulated_kind
 from distir_ext.analysis.roofline import Roofline
 from distir_ext.analysis.sweeps.planned_functions import PlannedFunction
@@ -22,7 +23,7 @@ from distir_ext.cluster import Cluster
 from distir_ext.communication.collectives import sent_by_plan, sent_in_group
 
 _KERNEL = simulated_kind("kernel")
-_SEND, _RECEIVE = simulated_kind("send"), simulated_kind("recv")
+_SEND, _RECEIVE = simulated_kind(names.send), simulated_kind(names.recv)
 
 # As src/analysis/timeline/timeline_data.cc reads it.
 RECORD = np.dtype([("seconds", "f8"), ("kind", "i4"), ("communication", "i4")])

@@ -18,6 +18,7 @@ from distir_ext._analysis.trace import (
     name_rows,
     write_rows,
 )
+from distir_ext._native.collective_records import names
 from distir_ext.analysis.timelines.events import DeviceGroup, Operation
 
 
@@ -102,13 +103,13 @@ class _Flows:
         self, device: int, group: DeviceGroup, row: int, operation: Operation
     ) -> Iterator[dict[str, Any]]:
         """The ends of arrows that an event has."""
-        if operation.kind not in ("send", "recv"):
+        if operation.kind not in (names.send, names.recv):
             return
         plan = operation.plan
         turn = self._turns.get((device, plan), 0)
         self._turns[device, plan] = turn + 1
         sources, targets = self._peers(plan)
-        is_send = operation.kind == "send"
+        is_send = operation.kind == names.send
         for peer in (targets if is_send else sources).get(device, ()):
             pair = (device, peer) if is_send else (peer, device)
             number = self._ids.setdefault((plan, *pair, turn), len(self._ids))
@@ -118,8 +119,8 @@ class _Flows:
                 **({} if is_send else {"bp": "e"}),
                 "pid": device,
                 "tid": THREADS[operation.stream],
-                "name": "transfer",
-                "cat": "transfer",
+                "name": names.transfer,
+                "cat": names.transfer,
                 "id": number,
                 "ts": at,
             }

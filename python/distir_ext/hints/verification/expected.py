@@ -17,6 +17,7 @@ from tvm import relax
 
 from distir_ext._hints.program import Program, sizes_of
 from distir_ext._hints.regions import Stream
+from distir_ext._native.collective_records import names
 from distir_ext._runtime.host_array import numpy_dtype
 from distir_ext.annotations import relax_function
 from distir_ext.communication.collectives import collectives
@@ -27,7 +28,7 @@ Traffic = Counter[tuple[str, int]]
 """How often each pair of a kind and bytes per device occurs."""
 
 # Planned instead of each other where they send the same: summed before or behind.
-_SAME = {"all_to_all": "reduce_scatter", "all_reduce_add_rms_norm": "all_reduce"}
+_SAME = {names.all_to_all: names.reduce_scatter, names.all_reduce_add_rms_norm: names.all_reduce}
 
 
 def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
@@ -47,10 +48,10 @@ def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
         moved = stream_bytes * (shards - 1)
         times = 1 if _is_mixture(nodes) else max(node.uses for node in reduced)
         if dist.enable_attention_dp:
-            found["all_gather", math.ceil(moved / shards)] += times
-            found["reduce_scatter", math.ceil(moved / shards)] += times
+            found[names.all_gather, math.ceil(moved / shards)] += times
+            found[names.reduce_scatter, math.ceil(moved / shards)] += times
         else:
-            found["all_reduce", math.ceil(2 * moved / shards)] += times
+            found[names.all_reduce, math.ceil(2 * moved / shards)] += times
     return found
 
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "abi/collective.h"
 #include "runtime/communicators/cpu/collective_call.h"
 #include "runtime/communicators/cpu/memory_box.h"
 #include "runtime/communicators/cpu/packed_collective.h"
@@ -116,10 +117,10 @@ bool DeviceCommunicator::ByLibrary(Group* group, const char* operation, const Te
 }
 
 void DeviceCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
-  device_->Enter("all_reduce");
+  device_->Enter(abi::NameOf(abi::Collective::kAllReduce));
   const LibraryCall call{LibraryOperation::kAllReduce, x.dtype(), kind, BytesOf(x)};
-  if (ByLibrary(group, "all_reduce", x, call, static_cast<int64_t>(kind), 0,
-                [&] { return PackedAllReduce(call, x, out); }))
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kAllReduce), x, call,
+                static_cast<int64_t>(kind), 0, [&] { return PackedAllReduce(call, x, out); }))
     return;
   OnHost(x, out, [&](const TensorView& operand, const TensorView& result) {
     host_->AllReduce(group, operand, kind, result);
@@ -127,9 +128,9 @@ void DeviceCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, 
 }
 
 void DeviceCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
-  device_->Enter("all_gather");
+  device_->Enter(abi::NameOf(abi::Collective::kAllGather));
   const LibraryCall call{LibraryOperation::kAllGather, x.dtype(), ReduceKind::kSum, BytesOf(out)};
-  if (ByLibrary(group, "all_gather", x, call, dim, 0,
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kAllGather), x, call, dim, 0,
                 [&] { return PackedAllGather(call, x, dim, out, group->size()); }))
     return;
   OnHost(x, out, [&](const TensorView& operand, const TensorView& result) {
@@ -139,9 +140,10 @@ void DeviceCommunicator::AllGather(Group* group, TensorView x, int dim, TensorVi
 
 void DeviceCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                        TensorView out) {
-  device_->Enter("reduce_scatter");
+  device_->Enter(abi::NameOf(abi::Collective::kReduceScatter));
   const LibraryCall call{LibraryOperation::kReduceScatter, x.dtype(), kind, BytesOf(x)};
-  if (ByLibrary(group, "reduce_scatter", x, call, dim, static_cast<int64_t>(kind),
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kReduceScatter), x, call, dim,
+                static_cast<int64_t>(kind),
                 [&] { return PackedReduceScatter(call, x, dim, out, group->size()); }))
     return;
   OnHost(x, out, [&](const TensorView& operand, const TensorView& result) {
@@ -151,9 +153,9 @@ void DeviceCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Redu
 
 void DeviceCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                   TensorView out) {
-  device_->Enter("all_to_all");
+  device_->Enter(abi::NameOf(abi::Collective::kAllToAll));
   const LibraryCall call{LibraryOperation::kAllToAll, x.dtype(), ReduceKind::kSum, BytesOf(x)};
-  if (ByLibrary(group, "all_to_all", x, call, split_dim, concat_dim,
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kAllToAll), x, call, split_dim, concat_dim,
                 [&] { return PackedAllToAll(call, x, split_dim, concat_dim, out, group->size()); }))
     return;
   OnHost(x, out, [&](const TensorView& operand, const TensorView& result) {
@@ -162,7 +164,7 @@ void DeviceCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int
 }
 
 void DeviceCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
-  device_->Enter("slice");
+  device_->Enter(abi::NameOf(abi::Collective::kSlice));
   if (out.numel() == 0) return;
   const BoxOfSlice slice = SliceOf(group, x, dim, out);
   device_->CopyOnDevice(slice.copy, slice.source, DataOf(out));
@@ -170,7 +172,7 @@ void DeviceCommunicator::Slice(const Group& group, TensorView x, int dim, Tensor
 
 void DeviceCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                   const TensorView* out) {
-  device_->Enter("transfer");
+  device_->Enter(abi::NameOf(abi::Collective::kTransfer));
   std::optional<ffi::Tensor> source, target;
   std::optional<TensorView> source_view, target_view;
   if (x != nullptr) source_view.emplace(source.emplace(Download(*x)));
@@ -185,7 +187,7 @@ void DeviceCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
 
 void DeviceCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
   if (plan.gaps.empty()) return;
-  device_->Enter("segment_exchange");
+  device_->Enter(abi::NameOf(abi::Collective::kSegmentExchange));
   const ffi::Tensor target = Download(out);
   device_->Wait();
   host_->FillGaps(plan, target);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "abi/collective.h"
 #include "runtime/communicators/cpu/chunks.h"
 #include "runtime/communicators/cpu/direct_work.h"
 #include "runtime/communicators/cpu/packed_collective.h"
@@ -267,15 +268,16 @@ void MessageCommunicator::OpenPartition(const std::vector<std::vector<int>>& gro
 }
 
 void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
-  if (MeetDirectly(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0, true,
+  if (MeetDirectly(group, abi::NameOf(abi::Collective::kAllReduce), x, out,
+                   static_cast<int64_t>(kind), 0, true,
                    [&] { return AllReduceWork(x, kind, group->size(), group->position); }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int64_t count = x.numel();
   const int64_t result_bytes = count * element_bytes;
   const LibraryCall call{LibraryOperation::kAllReduce, x.dtype(), kind, result_bytes};
-  if (ByLibrary(group, "all_reduce", x, call, static_cast<int64_t>(kind), 0,
-                [&] { return PackedAllReduce(call, x, out); }))
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kAllReduce), x, call,
+                static_cast<int64_t>(kind), 0, [&] { return PackedAllReduce(call, x, out); }))
     return;
   const int n = group->size(), position = group->position;
   // What is reduced in parts is sent on from the cache.
@@ -284,7 +286,8 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
       x.dtype(), kind, in_parts ? ResultSize::kCached : ResultSizeOf(result_bytes));
   const char* source = DataOf(x);
   char* target = DataOf(out);
-  Conversation conversation(this, group, "all_reduce", x, static_cast<int64_t>(kind), 0);
+  Conversation conversation(this, group, abi::NameOf(abi::Collective::kAllReduce), x,
+                            static_cast<int64_t>(kind), 0);
   std::vector<const void*> sources(n);
   std::vector<Message> messages(n);
   // Reduces what all have sent and, of this member, what `own` points at.
@@ -353,15 +356,15 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
   const std::vector<int64_t> extent = ShapeOf(x);
   const std::vector<int64_t> out_strides = RowMajorStrides(ShapeOf(out), element_bytes);
   const int64_t block_bytes = extent[dim] * out_strides[dim];
-  if (MeetDirectly(group, "all_gather", x, out, dim, 0, false,
+  if (MeetDirectly(group, abi::NameOf(abi::Collective::kAllGather), x, out, dim, 0, false,
                    [&] { return AllGatherWork(x, dim, out, group->size(), group->position); }))
     return;
   const LibraryCall call{LibraryOperation::kAllGather, x.dtype(), ReduceKind::kSum,
                          out.numel() * element_bytes};
-  if (ByLibrary(group, "all_gather", x, call, dim, 0,
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kAllGather), x, call, dim, 0,
                 [&] { return PackedAllGather(call, x, dim, out, group->size()); }))
     return;
-  Conversation conversation(this, group, "all_gather", x, dim, 0);
+  Conversation conversation(this, group, abi::NameOf(abi::Collective::kAllGather), x, dim, 0);
   Round round(extent, RowMajorStrides(extent, element_bytes), out_strides, element_bytes);
   if (group->size() > 1) round.Send(Round::kToAll, DataOf(x));
   round.Copy(DataOf(x), DataOf(out) + group->position * block_bytes);
@@ -371,9 +374,10 @@ void MessageCommunicator::AllGather(Group* group, TensorView x, int dim, TensorV
 
 void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                         TensorView out) {
-  if (MeetDirectly(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind), false, [&] {
-        return ReduceScatterWork(x, dim, kind, out, group->size(), group->position);
-      }))
+  if (MeetDirectly(group, abi::NameOf(abi::Collective::kReduceScatter), x, out, dim,
+                   static_cast<int64_t>(kind), false, [&] {
+                     return ReduceScatterWork(x, dim, kind, out, group->size(), group->position);
+                   }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const ReduceFunction reduce =
@@ -385,10 +389,12 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
   const int64_t block_bytes = extent[dim] * x_strides[dim];
   const LibraryCall call{LibraryOperation::kReduceScatter, x.dtype(), kind,
                          x.numel() * element_bytes};
-  if (ByLibrary(group, "reduce_scatter", x, call, dim, static_cast<int64_t>(kind),
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kReduceScatter), x, call, dim,
+                static_cast<int64_t>(kind),
                 [&] { return PackedReduceScatter(call, x, dim, out, n); }))
     return;
-  Conversation conversation(this, group, "reduce_scatter", x, dim, static_cast<int64_t>(kind));
+  Conversation conversation(this, group, abi::NameOf(abi::Collective::kReduceScatter), x, dim,
+                            static_cast<int64_t>(kind));
   std::vector<const void*> sources(n);
   std::vector<Message> messages(n);
   std::vector<char> own;
@@ -418,9 +424,11 @@ void MessageCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Red
 
 void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                    TensorView out) {
-  if (MeetDirectly(group, "all_to_all", x, out, split_dim, concat_dim, false, [&] {
-        return AllToAllWork(x, split_dim, concat_dim, out, group->size(), group->position);
-      }))
+  if (MeetDirectly(group, abi::NameOf(abi::Collective::kAllToAll), x, out, split_dim, concat_dim,
+                   false, [&] {
+                     return AllToAllWork(x, split_dim, concat_dim, out, group->size(),
+                                         group->position);
+                   }))
     return;
   const int64_t element_bytes = ElementBytes(x.dtype());
   const int position = group->position;
@@ -432,10 +440,11 @@ void MessageCommunicator::AllToAll(Group* group, TensorView x, int split_dim, in
   const int64_t out_step = piece[concat_dim] * out_strides[concat_dim];
   const LibraryCall call{LibraryOperation::kAllToAll, x.dtype(), ReduceKind::kSum,
                          x.numel() * element_bytes};
-  if (ByLibrary(group, "all_to_all", x, call, split_dim, concat_dim,
+  if (ByLibrary(group, abi::NameOf(abi::Collective::kAllToAll), x, call, split_dim, concat_dim,
                 [&] { return PackedAllToAll(call, x, split_dim, concat_dim, out, group->size()); }))
     return;
-  Conversation conversation(this, group, "all_to_all", x, split_dim, concat_dim);
+  Conversation conversation(this, group, abi::NameOf(abi::Collective::kAllToAll), x, split_dim,
+                            concat_dim);
   Round round(piece, x_strides, out_strides, element_bytes);
   round.Copy(DataOf(x) + position * x_step, DataOf(out) + position * out_step);
   for (int j : conversation.others()) {
@@ -455,8 +464,9 @@ std::string ChannelName(const TransferPlan& plan, int source_device, int target_
 MessageHeader TransferHeader(const TransferPlan& plan, const MemoryBox& box) {
   MessageHeader header;
   header.scope = ScopeOf(1, {plan.channel});
-  header.call = CollectiveCall("transfer", box.call, box.dtype, box.extent.data(),
-                               static_cast<int>(box.extent.size()), plan.channel, 0);
+  header.call =
+      CollectiveCall(abi::NameOf(abi::Collective::kTransfer), box.call, box.dtype,
+                     box.extent.data(), static_cast<int>(box.extent.size()), plan.channel, 0);
   return header;
 }
 

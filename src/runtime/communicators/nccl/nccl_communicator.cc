@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "abi/collective.h"
 #include "runtime/communicators/nccl/data_type.h"
 #include "runtime/communicators/nccl/devices/device_memory.h"
 #include "runtime/communicators/nccl/library.h"
@@ -279,8 +280,8 @@ Connection* NcclCommunicator::Find(Group* group) {
 void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
   const Reduction reduction = FindReduction(x.dtype(), kind);
   if (x.numel() == 0) return;
-  const Stream stream = stream_->EnterUncaptured("all_reduce");
-  Find(group)->Run("all_reduce", [&](Comm comm) {
+  const Stream stream = stream_->EnterUncaptured(abi::NameOf(abi::Collective::kAllReduce));
+  Find(group)->Run(abi::NameOf(abi::Collective::kAllReduce), [&](Comm comm) {
     return Nccl().ncclAllReduce(DataOf(x), DataOf(out), static_cast<size_t>(x.numel()),
                                 reduction.dtype, reduction.operation, comm, stream);
   });
@@ -288,11 +289,11 @@ void NcclCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, Te
 
 void NcclCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
   if (x.numel() == 0) return;
-  const Stream stream = stream_->EnterUncaptured("all_gather");
+  const Stream stream = stream_->EnterUncaptured(abi::NameOf(abi::Collective::kAllGather));
   const Blocks blocks(out, dim, group->size());
   const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(out), stream);
   char* gathered = blocks.contiguous() ? DataOf(out) : packed.data();
-  Find(group)->Run("all_gather", [&](Comm comm) {
+  Find(group)->Run(abi::NameOf(abi::Collective::kAllGather), [&](Comm comm) {
     return Nccl().ncclAllGather(DataOf(x), gathered, static_cast<size_t>(blocks.bytes()), kNcclInt8,
                                 comm, stream);
   });
@@ -305,7 +306,7 @@ void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Reduce
                                      TensorView out) {
   const Reduction reduction = FindReduction(x.dtype(), kind);
   if (x.numel() == 0) return;
-  const Stream stream = stream_->EnterUncaptured("reduce_scatter");
+  const Stream stream = stream_->EnterUncaptured(abi::NameOf(abi::Collective::kReduceScatter));
   const Blocks blocks(x, dim, group->size());
   const StreamBuffer packed(blocks.contiguous() ? 0 : BytesOf(x), stream);
   if (!blocks.contiguous()) {
@@ -313,7 +314,7 @@ void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Reduce
       blocks.Pack(i, packed.data() + i * blocks.bytes(), stream);
   }
   const char* source = blocks.contiguous() ? DataOf(x) : packed.data();
-  Find(group)->Run("reduce_scatter", [&](Comm comm) {
+  Find(group)->Run(abi::NameOf(abi::Collective::kReduceScatter), [&](Comm comm) {
     return Nccl().ncclReduceScatter(source, DataOf(out), static_cast<size_t>(out.numel()),
                                     reduction.dtype, reduction.operation, comm, stream);
   });
@@ -322,7 +323,7 @@ void NcclCommunicator::ReduceScatter(Group* group, TensorView x, int dim, Reduce
 void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                 TensorView out) {
   if (x.numel() == 0) return;
-  const Stream stream = stream_->EnterUncaptured("all_to_all");
+  const Stream stream = stream_->EnterUncaptured(abi::NameOf(abi::Collective::kAllToAll));
   const Blocks sent(x, split_dim, group->size());
   const Blocks received(out, concat_dim, group->size());
   const StreamBuffer packed(sent.contiguous() ? 0 : BytesOf(x), stream);
@@ -336,7 +337,7 @@ void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int c
         received.contiguous() ? received.block(i) : unpacked.data() + i * received.bytes(),
         received.bytes(), i);
   }
-  exchange.Run(Find(group), "all_to_all", stream);
+  exchange.Run(Find(group), abi::NameOf(abi::Collective::kAllToAll), stream);
   if (received.contiguous()) return;
   for (int i = 0; i < group->size(); ++i)
     received.Unpack(unpacked.data() + i * received.bytes(), i, stream);
@@ -344,13 +345,15 @@ void NcclCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int c
 
 void NcclCommunicator::Slice(const Group& group, TensorView x, int dim, TensorView out) {
   if (out.numel() == 0) return;
-  Blocks(x, dim, group.size()).Pack(group.position, DataOf(out), stream_->EnterUncaptured("slice"));
+  Blocks(x, dim, group.size())
+      .Pack(group.position, DataOf(out),
+            stream_->EnterUncaptured(abi::NameOf(abi::Collective::kSlice)));
 }
 
 void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
                                 const TensorView* out) {
   TVM_FFI_ICHECK(everybody_ != nullptr) << "transfers come after Join";
-  const Stream stream = stream_->EnterUncaptured("transfer");
+  const Stream stream = stream_->EnterUncaptured(abi::NameOf(abi::Collective::kTransfer));
   std::vector<StreamBuffer> buffers;
   Exchange exchange;
   std::vector<Box> own;  // what this worker sends to itself, in the order of the plan
@@ -394,7 +397,7 @@ void NcclCommunicator::Transfer(const TransferPlan& plan, const TensorView* x,
     }
     exchange.Receive(target, bytes, piece.peer);
   }
-  exchange.Run(everybody_.get(), "transfer", stream);
+  exchange.Run(everybody_.get(), abi::NameOf(abi::Collective::kTransfer), stream);
   for (const auto& [box, packed] : to_unpack)
     CopyBoxOnDevice(box.Unpacking(), packed, box.data, stream);
 }
@@ -408,7 +411,7 @@ void NcclCommunicator::FillGaps(const SegmentPlan& plan, TensorView out) {
   extent[plan.dim] = longest;
   const int64_t bytes = NumElements(extent) * element_bytes;
   if (bytes == 0) return;
-  const Stream stream = stream_->EnterUncaptured("segment_exchange");
+  const Stream stream = stream_->EnterUncaptured(abi::NameOf(abi::Collective::kSegmentExchange));
   const std::array<char, 8> element = StoredFill(plan, out.dtype());
   // One element, then every copy doubles what there is.
   const StreamBuffer filled(bytes, stream);

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "abi/collective.h"
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/session/worker_context.h"
 #include "support/functions.h"
@@ -12,42 +13,6 @@
 namespace distir::runtime {
 
 namespace ffi = tvm::ffi;
-
-const char* NameOf(FlowKind kind) {
-  switch (kind) {
-    case FlowKind::kAllReduce:
-      return "all_reduce";
-    case FlowKind::kAllReduceAddRmsNorm:
-      return "all_reduce_add_rms_norm";
-    case FlowKind::kAllGather:
-      return "all_gather";
-    case FlowKind::kReduceScatter:
-      return "reduce_scatter";
-    case FlowKind::kAllToAll:
-      return "all_to_all";
-    case FlowKind::kTransfer:
-      return "transfer";
-    case FlowKind::kSegmentExchange:
-      return "segment_exchange";
-    case FlowKind::kSend:
-      return "send";
-    case FlowKind::kRecv:
-      return "recv";
-    case FlowKind::kDispatchTokens:
-      return "dispatch_tokens";
-    case FlowKind::kCombineTokens:
-      return "combine_tokens";
-    case FlowKind::kDispatchSlots:
-      return "dispatch_slots";
-    case FlowKind::kCombineSlots:
-      return "combine_slots";
-    case FlowKind::kGatherRows:
-      return "gather_rows";
-    case FlowKind::kScatterRows:
-      return "scatter_rows";
-  }
-  TVM_FFI_UNREACHABLE();
-}
 
 void Traffic::FunctionBegins(const std::string& name) {
   auto [known, is_new] = functions_.emplace(name, static_cast<int>(names_.size()));
@@ -77,35 +42,17 @@ void Traffic::Add(int flow, int64_t sent, int64_t received, int64_t messages) {
   last_ = flow;
 }
 
-void Traffic::CountInGroup(FlowKind kind, const ffi::String& groups, const Group& group,
+void Traffic::CountInGroup(abi::Collective kind, const ffi::String& groups, const Group& group,
                            int64_t bytes) {
   const auto [flow, is_new] = Find({&group, function_, kind}, groups);
   if (is_new) flows_[flow].waits_for = group.ranks;
-  const int64_t n = group.size();
-  // Of a size that does not divide into n parts, some members send one more byte than others.
-  auto share = [n](int64_t whole) { return (whole + n - 1) / n; };
-  int64_t sent = 0, messages = n - 1;
-  switch (kind) {
-    case FlowKind::kAllReduce:
-    case FlowKind::kAllReduceAddRmsNorm:
-      sent = share(2 * (n - 1) * bytes);
-      messages = 2 * (n - 1);
-      break;
-    case FlowKind::kAllGather:
-      sent = (n - 1) * bytes;
-      break;
-    case FlowKind::kReduceScatter:
-    case FlowKind::kAllToAll:
-      sent = share((n - 1) * bytes);
-      break;
-    default:
-      TVM_FFI_ICHECK(false) << NameOf(kind) << " has a plan";
-  }
-  Add(flow, sent, sent, messages);  // each member receives as much
+  const abi::SentInGroup by = abi::SentBy(kind, group.size());
+  const int64_t sent = by.WholeBytes(bytes);
+  Add(flow, sent, sent, by.messages);  // each member receives as much
 }
 
-void Traffic::CountRows(FlowKind kind, const ffi::String& groups, const Group& group, int64_t sent,
-                        int64_t received, int64_t messages) {
+void Traffic::CountRows(abi::Collective kind, const ffi::String& groups, const Group& group,
+                        int64_t sent, int64_t received, int64_t messages) {
   const auto [flow, is_new] = Find({&group, function_, kind}, groups);
   if (is_new) flows_[flow].waits_for = group.ranks;
   Add(flow, sent, received, messages);
@@ -131,7 +78,7 @@ Traffic::Pieces Traffic::PiecesOf(const TransferPlan& plan, Flow* flow) {
   return pieces;
 }
 
-void Traffic::CountPieces(FlowKind kind, const ffi::String& text, const TransferPlan& plan,
+void Traffic::CountPieces(abi::Collective kind, const ffi::String& text, const TransferPlan& plan,
                           const ffi::TensorView* x, const ffi::TensorView* out) {
   const auto [flow, is_new] = Find({&plan, function_, kind}, text);
   if (is_new) pieces_[flow] = PiecesOf(plan, &flows_[flow]);
@@ -162,7 +109,7 @@ ffi::Array<ffi::Any> Rows(const Traffic& traffic) {
   ffi::Array<ffi::Any> rows;
   for (const Flow& flow : traffic.flows()) {
     rows.push_back(ffi::Array<ffi::Any>{
-        ffi::String(flow.function), ffi::String(NameOf(flow.kind)), flow.descriptor,
+        ffi::String(flow.function), ffi::String(abi::NameOf(flow.kind)), flow.descriptor,
         ffi::Shape(flow.waits_for.begin(), flow.waits_for.end()), flow.calls, flow.bytes_sent,
         flow.bytes_received, flow.messages});
   }

@@ -2,15 +2,12 @@
  * \file runtime/session/notes/traffic.h
  * \brief What a worker has sent and received, counted where compiled programs call collectives.
  *
- * Bytes are counted as cost/collective_cost.h and the plans state them, from the tensors and groups
- * that a program really gives: of a collective inside a group what a ring or pairwise algorithm
- * sends, whatever the backend does (workers that see each other's memory send nothing, they read);
- * of a transfer the pieces for other workers.
+ * Bytes are counted as their records (abi::SentBy) and the plans state them, from the tensors and
+ * groups that a program really gives: of a collective inside a group what a ring or pairwise
+ * algorithm sends, whatever the backend does (workers that see each other's memory send nothing,
+ * they read); of a transfer the pieces for other workers.
  *
- * Worked example, n workers of a group, b bytes of the argument on each:
- *
- *   all_gather       (n-1) b bytes in n-1 messages        reduce_scatter, all_to_all   (n-1) b / n
- *   all_reduce       2 (n-1) b / n in 2 (n-1)
+ * Worked example: an all-gather of 4 bytes on each of 3 workers is 8 bytes in 2 messages.
  *
  * Counting costs one look-up by pointer for a collective, and nothing elsewhere.
  */
@@ -30,30 +27,16 @@
 
 #include "runtime/communicators/communicator.h"
 
-namespace distir::runtime {
+namespace distir::abi {
+enum class Collective : uint8_t;
+}  // namespace distir::abi
 
-enum class FlowKind : uint8_t {
-  kAllReduce,
-  kAllReduceAddRmsNorm,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kTransfer,
-  kSegmentExchange,
-  kSend,
-  kRecv,
-  kDispatchTokens,
-  kCombineTokens,
-  kDispatchSlots,
-  kCombineSlots,
-  kGatherRows,
-  kScatterRows,
-};
+namespace distir::runtime {
 
 /*! \brief What one function sends and receives by one collective on one group or plan. */
 struct Flow {
   std::string function;
-  FlowKind kind;
+  abi::Collective kind;
   /*! \brief Groups or plan, as the program states them. */
   tvm::ffi::String descriptor;
   /*! \brief Ranks that the worker waits for: its group's, or those that send to it. */
@@ -70,13 +53,13 @@ class Traffic {
   void FunctionBegins(const std::string& name);
 
   /*! \brief Counts a collective inside a group. \param bytes Of its argument on a worker. */
-  void CountInGroup(FlowKind kind, const tvm::ffi::String& groups, const Group& group,
+  void CountInGroup(abi::Collective kind, const tvm::ffi::String& groups, const Group& group,
                     int64_t bytes);
   /*! \brief Counts rows that move inside a group, of which a call says how many there are. */
-  void CountRows(FlowKind kind, const tvm::ffi::String& groups, const Group& group, int64_t sent,
-                 int64_t received, int64_t messages);
+  void CountRows(abi::Collective kind, const tvm::ffi::String& groups, const Group& group,
+                 int64_t sent, int64_t received, int64_t messages);
   /*! \brief Counts the pieces of a plan. \param x, out As of Communicator::Transfer. */
-  void CountPieces(FlowKind kind, const tvm::ffi::String& text, const TransferPlan& plan,
+  void CountPieces(abi::Collective kind, const tvm::ffi::String& text, const TransferPlan& plan,
                    const tvm::ffi::TensorView* x, const tvm::ffi::TensorView* out);
 
   /*! \brief In order of their first call. */
@@ -96,14 +79,14 @@ class Traffic {
   struct Key {
     const void* where;  // a group or a plan
     int function;
-    FlowKind kind;
+    abi::Collective kind;
     bool operator==(const Key& other) const {
       return where == other.where && function == other.function && kind == other.kind;
     }
   };
   struct KeyHash {
     size_t operator()(const Key& key) const {
-      return std::hash<const void*>()(key.where) * 31 + static_cast<size_t>(key.function) * 16 +
+      return std::hash<const void*>()(key.where) * 31 + static_cast<size_t>(key.function) * 32 +
              static_cast<size_t>(key.kind);
     }
   };
@@ -121,9 +104,6 @@ class Traffic {
   std::unordered_map<Key, int, KeyHash> index_;
   int last_ = -1;
 };
-
-/*! \brief The name of the builtin. */
-const char* NameOf(FlowKind kind);
 
 }  // namespace distir::runtime
 

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from distir_ext._native.collective_records import names, on_tensors
+
 Array = Any
 
 
@@ -246,14 +248,14 @@ def _segment_exchange(devices: Devices, x: Array, attrs: Any) -> Array:
 
 
 COLLECTIVES: dict[str, Callable[[Devices, Array, Any], Array]] = {
-    "relax.ccl.all_reduce": _all_reduce,
-    "relax.ccl.all_gather": _all_gather,
-    "relax.ccl.reduce_scatter": _reduce_scatter,
-    "relax.ccl.all_to_all": _all_to_all,
-    "relax.ccl.slice": _slice,
-    "relax.ccl.permute": _exchange,
-    "relax.ccl.exchange": _exchange,
-    "relax.ccl.segment_exchange": _segment_exchange,
+    on_tensors(names.all_reduce): _all_reduce,
+    on_tensors(names.all_gather): _all_gather,
+    on_tensors(names.reduce_scatter): _reduce_scatter,
+    on_tensors(names.all_to_all): _all_to_all,
+    on_tensors(names.slice): _slice,
+    on_tensors(names.permute): _exchange,
+    on_tensors(names.exchange): _exchange,
+    on_tensors(names.segment_exchange): _segment_exchange,
 }
 
 

@@ -31,6 +31,7 @@ from distir_ext._compile.steps import phase
 from distir_ext._errors.modules import check_module
 from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext._errors.tracebacks import short_tracebacks
+from distir_ext._native.collective_records import records
 from distir_ext._signature.signature import FunctionSpec, parse_signature
 from distir_ext._signature.signature_attr import signature_for_executable
 from distir_ext._signature.specs import TensorSpec
@@ -176,7 +177,8 @@ def _lowered(mod: tvm.IRModule) -> tvm.IRModule:
     if reached == "lowered":
         return mod
     # JAX has no collectives of sizes that are computed.
-    options = {"disable": ("dispatch_experts", "dispatch_slots", "dispatch_weighted")}
+    of_tokens = {each.optimization for each in records().values() if each.family == "rows"}
+    options = {"disable": tuple(sorted(of_tokens))}
     return run_pipeline(mod, None, package_pipeline(), "lowered", options)
 
 

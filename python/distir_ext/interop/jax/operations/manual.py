@@ -29,6 +29,7 @@ from tvm.relax import op as relax_op
 from distir_ext._errors.spelling import counted
 from distir_ext._manual.regions import Region, listed
 from distir_ext._meshes.groups import axes_of_groups, axes_of_pairs
+from distir_ext._native.collective_records import names
 from distir_ext.interop.jax.known import Known, Stretched, constant_of, scalar_of, sizes_of
 from distir_ext.interop.jax.operations.reduction import reducer_of
 from distir_ext.interop.jax.operations.shapes import permuted, reshaped, sliced
@@ -166,7 +167,7 @@ def _collective(
     """A collective over axes of the region."""
     assert writer.region is not None
     x = writer.part(x)
-    if kind == "all_to_all" and attrs["split_dim"] == attrs["concat_dim"]:
+    if kind == names.all_to_all and attrs["split_dim"] == attrs["concat_dim"]:
         return _along_one_dim(writer, x, axes, attrs["split_dim"])
     call = collective_call(writer.program.meshes, kind, x, writer.region.mesh, axes, **attrs)
     return writer.emit(call)
@@ -180,7 +181,7 @@ def _along_one_dim(writer: Writer, x: relax.Expr, axes: Sequence[str], dim: int)
     shape = sizes_of(x)
     split = [*shape[:dim], count, _divided(writer, shape[dim], count), *shape[dim + 1 :]]
     parts = reshaped(writer, x, [1, *split])
-    parts = _collective(writer, "all_to_all", parts, axes, split_dim=dim + 1, concat_dim=0)
+    parts = _collective(writer, names.all_to_all, parts, axes, split_dim=dim + 1, concat_dim=0)
     order = [*range(1, dim + 1), 0, *range(dim + 1, len(split) + 1)]
     return reshaped(writer, permuted(writer, parts, order), shape)
 
@@ -193,14 +194,14 @@ def _reduction(op: Operation) -> dict[str, Any]:
     return {"reduction": found}
 
 
-_communicates("stablehlo.all_reduce", lambda _, op: _reduction(op), "all_reduce")
+_communicates("stablehlo.all_reduce", lambda _, op: _reduction(op), names.all_reduce)
 _communicates(
     "stablehlo.reduce_scatter",
     lambda _, op: {"dim": integer(op, "scatter_dimension"), **_reduction(op)},
-    "reduce_scatter",
+    names.reduce_scatter,
 )
 _communicates(
-    "stablehlo.all_gather", lambda _, op: {"dim": integer(op, "all_gather_dim")}, "all_gather"
+    "stablehlo.all_gather", lambda _, op: {"dim": integer(op, "all_gather_dim")}, names.all_gather
 )
 _communicates(
     "stablehlo.all_to_all",
@@ -208,7 +209,7 @@ _communicates(
         "split_dim": integer(op, "split_dimension"),
         "concat_dim": integer(op, "concat_dimension"),
     },
-    "all_to_all",
+    names.all_to_all,
     ids=False,
 )
 
@@ -230,7 +231,7 @@ def _collective_permute(writer: Writer, op: Operation) -> Known:
     if not axes:
         return writer.known(op.operands[0])
     listed_pairs = [list(pair) for pair in numbers]
-    return _collective(writer, "permute", writer.full(op.operands[0]), axes, pairs=listed_pairs)
+    return _collective(writer, names.permute, writer.full(op.operands[0]), axes, pairs=listed_pairs)
 
 
 @translates("stablehlo.collective_broadcast")
@@ -247,7 +248,7 @@ def _collective_broadcast(writer: Writer, op: Operation) -> Known:
         raise UnsupportedError(f"from different places of the groups {_shortened(groups)}")
     x = writer.full(op.operands[0])
     parts = reshaped(writer, x, [1, *sizes_of(x)])
-    parts = _collective(writer, "all_gather", parts, axes, dim=0)
+    parts = _collective(writer, names.all_gather, parts, axes, dim=0)
     (source,) = sources
     starts = [source, *[0] * len(sizes_of(x))]
     part = sliced(writer, parts, starts, [source + 1, *sizes_of(x)])

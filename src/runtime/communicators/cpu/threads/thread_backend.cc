@@ -51,9 +51,7 @@ std::shared_ptr<Backend> MakeThreadBackend(WorkerSet workers) {
   return std::make_shared<ThreadBackend>(std::move(workers.device_ids));
 }
 
-[[maybe_unused]] const bool kRegistered = RegisterBackend(
-    "cpu", MakeThreadBackend,
-    {"all_reduce_add_rms_norm", "dispatch_tokens", "dispatch_slots", "select_pairs"});
+[[maybe_unused]] const bool kRegistered = RegisterBackend("cpu", MakeThreadBackend);
 
 }  // namespace
 

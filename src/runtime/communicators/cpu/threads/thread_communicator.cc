@@ -1,5 +1,6 @@
 #include "runtime/communicators/cpu/threads/thread_communicator.h"
 
+#include "abi/collective.h"
 #include "runtime/communicators/cpu/direct_work.h"
 #include "runtime/kernels/strided_copy.h"
 
@@ -45,24 +46,24 @@ void ThreadCommunicator::Meet(Group* group, const char* operation, TensorView x,
 }
 
 void ThreadCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind, TensorView out) {
-  Meet(group, "all_reduce", x, out, static_cast<int64_t>(kind), 0,
+  Meet(group, abi::NameOf(abi::Collective::kAllReduce), x, out, static_cast<int64_t>(kind), 0,
        AllReduceWork(x, kind, group->size(), group->position));
 }
 
 void ThreadCommunicator::AllGather(Group* group, TensorView x, int dim, TensorView out) {
-  Meet(group, "all_gather", x, out, dim, 0,
+  Meet(group, abi::NameOf(abi::Collective::kAllGather), x, out, dim, 0,
        AllGatherWork(x, dim, out, group->size(), group->position));
 }
 
 void ThreadCommunicator::ReduceScatter(Group* group, TensorView x, int dim, ReduceKind kind,
                                        TensorView out) {
-  Meet(group, "reduce_scatter", x, out, dim, static_cast<int64_t>(kind),
+  Meet(group, abi::NameOf(abi::Collective::kReduceScatter), x, out, dim, static_cast<int64_t>(kind),
        ReduceScatterWork(x, dim, kind, out, group->size(), group->position));
 }
 
 void ThreadCommunicator::AllToAll(Group* group, TensorView x, int split_dim, int concat_dim,
                                   TensorView out) {
-  Meet(group, "all_to_all", x, out, split_dim, concat_dim,
+  Meet(group, abi::NameOf(abi::Collective::kAllToAll), x, out, split_dim, concat_dim,
        AllToAllWork(x, split_dim, concat_dim, out, group->size(), group->position));
 }
 
