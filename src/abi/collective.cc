@@ -6,6 +6,8 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/string.h>
 
+#include "support/functions.h"
+
 namespace distir {
 namespace abi {
 
@@ -274,6 +276,7 @@ SentInGroup SentBy(Collective collective, int64_t members) {
       break;
   }
   TVM_FFI_THROW(ValueError) << "the bytes of " << NameOf(collective) << " depend on its plan";
+  TVM_FFI_UNREACHABLE();
 }
 
 namespace {
