@@ -91,9 +91,7 @@ def test_a_rule_is_not_replaced_in_silence():
     try:
         dx.register_rule("my.f", "b h -> b; sum h")
         dx.register_rule("my.f", "b h -> b", reduce={"h": "sum"})
-        with pytest.raises(
-            ValueError, match=r"of my\.f already, .b h -> b; sum h.; replace="
-        ):
+        with pytest.raises(ValueError, match=r"of my\.f already, .b h -> b; sum h.; replace="):
             dx.register_rule("my.f", "b h -> b _")
         assert dx.registered_rules()["my.f"] == "b h -> b; sum h"
         dx.register_rule("my.f", "b h -> b _", replace=True)
