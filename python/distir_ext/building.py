@@ -12,8 +12,8 @@ from tvm import relax
 
 from distir_ext import _nvidia, transform
 from distir_ext._compile import cpu, cpu_target, gpu
+from distir_ext._compile.kernel_values import tir_pipeline
 from distir_ext._compile.memory_plan import in_dataflow, memory_plan_context
-from distir_ext._compile.not_a_number import tir_pipeline
 from distir_ext._compile.program_check import check_programs
 from distir_ext._compile.text_function import with_text_function
 from distir_ext._errors.spelling import did_you_mean
@@ -98,7 +98,7 @@ def build_executable(
         resolved = tvm.target.Target(target)
         tail = gpu.pipeline(resolved)
     options.setdefault("relax_pipeline", tail)
-    options.setdefault("tir_pipeline", tir_pipeline())
+    options.setdefault("tir_pipeline", tir_pipeline(for_cpu=cpu.is_cpu(target)))
     with dumped(dump_dir):
         program = lower_for(mod, cluster, resolved, chosen)
         lowered = transform.LowerCCL()(program)

@@ -15,12 +15,14 @@ def register_rule(
     rule: str,
     reduce: Mapping[str, str] | None = None,
     sizes: Mapping[str, int] | None = None,
+    *,
+    replace: bool = False,
 ) -> None:
     """States what an operator or a packed function means for sharding.
 
-    The rule holds in this process for every pass that runs afterwards, and replaces what was known
-    of the name before, also the table's rule of an operator. Every worker calls the operator or
-    function on its shards of the operands, and must get its shards of the results.
+    The rule holds in this process for every pass that runs afterwards, and goes before the table's
+    rule of an operator. Stating the same rule again changes nothing. Every worker calls the
+    operator or function on its shards of the operands, and must get its shards of the results.
 
     >>> register_rule("my.projection", "b s h, h o -> b s o", reduce={"h": "sum"})
     >>> registered_rules()["my.projection"]
@@ -39,10 +41,13 @@ def register_rule(
         reduce: Names that only operands have, whose shards give partial results, with how these
             combine: sum, max, min, prod or mean; one kind per rule.
         sizes: Sizes of names that no shape tells.
+        replace: Whether it takes the place of another rule that was registered for this name, as
+            when a notebook's cell runs again.
 
     Raises:
-        ValueError: The name is empty, or the rule is malformed or contradicts itself. One that
-            contradicts the shapes of a call is refused by the pass that meets the call.
+        ValueError: The name is empty, or, without ``replace``, has another rule; the rule is
+            malformed or contradicts itself. One that contradicts the shapes of a call is refused by
+            the pass that meets the call.
         TypeError: The name or the rule is not a string.
     """
     if not isinstance(name, str):
@@ -57,7 +62,15 @@ def register_rule(
     for each in (name, text):
         if not each.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in each):
             raise ValueError(f"rule {text!a} of {name!a}: half of a surrogate pair is no text")
+    known = registered_rules().get(name)
     tvm_ffi.get_global_func("distir.rules.Register")(name, text)
+    stated = registered_rules()[name]
+    if known not in (None, stated) and not replace:
+        tvm_ffi.get_global_func("distir.rules.Register")(name, known)
+        raise ValueError(
+            f"there is a rule of {name} already, {known!r}; replace=True replaces it, and "
+            f"unregister_rule({name!r}) forgets it"
+        )
 
 
 def unregister_rule(name: str) -> bool:

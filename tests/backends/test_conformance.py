@@ -91,9 +91,13 @@ def test_the_command_says_what_it_checked(capsys):
 
 def test_a_registered_backend_is_prepared_and_checked():
     calls = []
-    with pytest.raises(ValueError, match="there is a backend 'cpu' already"):
-        dx.register_backend(dx.Backend("cpu"))
-    dx.register_backend(dx.Backend("mine", prepare=lambda: calls.append("prepare")))
+    with pytest.raises(ValueError, match="'cpu' is a backend of distir_ext"):
+        dx.register_backend(dx.Backend("cpu"), replace=True)
+    dx.register_backend(dx.Backend("mine"))
+    with pytest.raises(ValueError, match="there is a backend 'mine' already; replace=True"):
+        dx.register_backend(dx.Backend("mine"))
+    prepared = dx.Backend("mine", prepare=lambda: calls.append("prepare"))
+    dx.register_backend(prepared, replace=True)
     try:
         # The native library has no collectives of this name.
         with pytest.raises(ValueError, match=r"ccl='mine' is not supported; this build has"):

@@ -119,17 +119,17 @@ BAD_RULES = {
 
 
 def packed_rule(text: str) -> None:
-    dx.register_rule("tests.scale", text)
+    dx.register_rule("tests.scale", text, replace=True)
     build(Program)
 
 
 def late_rule(text: str, phase: int) -> None:
     """The rule changes between two passes."""
-    dx.register_rule("tests.scale", "n k, k -> n k")
+    dx.register_rule("tests.scale", "n k, k -> n k", replace=True)
     mod = dx.annotate(with_kernel_rule(Program, "n k, k -> n k"), MESH, PLAN)
     for each in PHASES[:phase]:
         mod = each()(mod)
-    dx.register_rule("tests.scale", text)
+    dx.register_rule("tests.scale", text, replace=True)
     mod = with_kernel_rule(mod, text)
     for each in PHASES[phase:]:
         mod = each()(mod)

@@ -16,8 +16,8 @@ from tvm.relax.distributed import DTensorType
 from tvm.relax.op.distributed import annotate_sharding
 
 import distir_ext as dx
+from distir_ext._compile.kernel_values import tir_pipeline
 from distir_ext._compile.legalize import legalize_operators, prepare_operators
-from distir_ext._compile.not_a_number import tir_pipeline
 
 from .case import Case
 from .legalizations import LEGALIZATIONS
@@ -103,7 +103,9 @@ def unsharded(cases: Sequence[Case]) -> list[list[np.ndarray]]:
     """Results of each case on one device."""
     functions = {f"case{i}": call_of(case) for i, case in enumerate(cases)}
     machine = relax.VirtualMachine(
-        tvm.compile(legalized(module_of(functions, None)), QUICK, tir_pipeline=tir_pipeline()),
+        tvm.compile(
+            legalized(module_of(functions, None)), QUICK, tir_pipeline=tir_pipeline(for_cpu=True)
+        ),
         tvm.cpu(),
     )
     return [

@@ -201,12 +201,15 @@ KERNELS = {
     "_compile/conversions.py": {"relax.astype"},
     "_compile/division.py": {"relax.floor_divide", "relax.floor_mod"},
     "_compile/dtypes.py": relax_names(
-        "acos acosh add asin asinh atan atan2 cosh equal floor_divide floor_mod greater "
-        "greater_equal isfinite isinf isnan less less_equal log_add_exp logical_not max maximum "
-        "min minimum mod multiply negative nn.layer_norm not_equal power sign sinh"
+        "abs acos acosh add asin asinh atan atan2 ceil clip cosh equal floor floor_divide "
+        "floor_mod greater greater_equal isfinite isinf isnan less less_equal log_add_exp "
+        "logical_not max maximum min minimum mod multiply negative nn.layer_norm nn.leakyrelu "
+        "nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.relu not_equal power round sign sinh square "
+        "trunc"
     ),
     "_compile/not_a_number.py": relax_names(
-        "divide full full_like max maximum min minimum multiply sign zeros zeros_like"
+        "add divide floor_divide floor_mod max maximum min minimum multiply nn.leakyrelu sign "
+        "subtract"
     ),
     "_compile/ordering.py": relax_names("argmax argmin argsort bucketize median sort topk"),
 }

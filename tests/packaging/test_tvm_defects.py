@@ -185,6 +185,29 @@ WRONG = {
     "relu": (relax.op.nn.relu, lambda x: np.maximum(x, 0), VALUES),
     "sign": (relax.op.sign, np.sign, VALUES),
     "not_equal": (lambda x: relax.op.not_equal(x, x), lambda x: x != x, VALUES),
+    "less itself": (
+        lambda x: relax.op.add(x, relax.op.subtract(x, x)),
+        lambda x: x + (x - x),
+        VALUES,
+    ),
+    "plus 0": (
+        lambda x: relax.op.divide(relax.const(1.0), relax.op.add(x, relax.const(0.0))),
+        lambda x: 1 / (x + 0),
+        np.array([[-0.0]], "float32"),
+    ),
+    "bits of NaN": (
+        lambda x: relax.op.astype(x, "bfloat16"),
+        lambda x: x.astype(ml_dtypes.bfloat16),
+        np.array([[0x7FFFFFFF]], "uint32").view("float32"),
+    ),
+    **{
+        f"{name} of {dtype}": (make, numpy, np.arange(256, dtype="uint8").view(dtype))
+        for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+        for name, make, numpy in (
+            ("value", lambda x: relax.op.astype(x, "float32"), lambda x: x.astype("float32")),
+            ("sign", relax.op.sign, lambda x: np.sign(x.astype("float32"))),
+        )
+    },
     "times 0": (lambda x: relax.op.multiply(x, relax.const(0.0)), lambda x: x * 0, VALUES),
     "floor_divide": (
         lambda x: relax.op.floor_divide(x, relax.const(0.1)),
@@ -202,7 +225,7 @@ WRONG = {
 def test_values_are_wrong():
     right = []
     for name, (make, numpy, x) in WRONG.items():
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):
             wanted = numpy(x)
         got = computed(make, x)
         if got.shape == wanted.shape and np.array_equal(
@@ -218,6 +241,7 @@ NO_KERNEL = {
     "max of bool": (lambda x: relax.op.max(x, 1), np.ones((2, 3), "bool")),
     "equal of bool": (lambda x: relax.op.equal(x, x), np.ones((2, 3), "bool")),
     "acos of float16": (relax.op.acos, np.ones((2, 3), "float16")),
+    "abs of float8": (relax.op.abs, HALVES.astype(ml_dtypes.float8_e5m2)),
     "isnan of bfloat16": (relax.op.isnan, HALVES),
     "mod of bfloat16": (lambda x: relax.op.mod(x, x), HALVES),
     "negative of uint8": (relax.op.negative, np.ones((2, 3), "uint8")),

@@ -13,6 +13,7 @@ import pytest
 import tvm
 from tests.phases.programs import annotated
 from tvm import relax
+from tvm.relax.dpl import is_op, wildcard
 
 import distir_ext as dx
 from distir_ext import pipelines
@@ -293,9 +294,16 @@ def test_what_is_registered_is_not_replaced_in_silence(registered):
         return mod
 
     registered("mine", phase="lowered")(mine)
-    with pytest.raises(ValueError, match=r"a pass 'mine' already.*unregister_pass\('mine'\)"):
+    with pytest.raises(ValueError, match=r"a pass 'mine' already.*replace=True.*unregister_pass"):
         registered("mine", phase="annotated")(mine)
     assert pipelines.load()["mine"].registered.phase == "lowered"
+    registered("mine", phase="annotated", replace=True)(mine)
+    assert pipelines.load()["mine"].registered.phase == "annotated"
+    pattern = is_op("relax.nn.relu")(wildcard())
+    pipelines.register_fusion("mine", pattern, phase="legalized", replace=True)(mine)
+    assert pipelines.load()["mine"].registered.phase == "legalized"
+    with pytest.raises(ValueError, match="is a pass of distir_ext; choose another name"):
+        registered("PadShards", phase="lowered", replace=True)
 
 
 def test_a_pass_that_fails_is_named(registered):

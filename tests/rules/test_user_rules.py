@@ -87,6 +87,19 @@ def test_a_malformed_rule_is_refused(text, message):
     assert "my.f" not in dx.registered_rules()
 
 
+def test_a_rule_is_not_replaced_in_silence():
+    try:
+        dx.register_rule("my.f", "b h -> b; sum h")
+        dx.register_rule("my.f", "b h -> b", reduce={"h": "sum"})
+        with pytest.raises(ValueError, match=r"of my\.f already, .b h -> b; sum h.; replace="):
+            dx.register_rule("my.f", "b h -> b _")
+        assert dx.registered_rules()["my.f"] == "b h -> b; sum h"
+        dx.register_rule("my.f", "b h -> b _", replace=True)
+        assert dx.registered_rules()["my.f"] == "b h -> b _"
+    finally:
+        dx.unregister_rule("my.f")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -20,7 +20,7 @@ from tvm.relax.analysis import post_order_visit
 from distir_ext._analysis.steps import Step
 from distir_ext._compile import cpu_target
 from distir_ext._compile.cpu_kernels import schedule_kernels
-from distir_ext._compile.not_a_number import tir_pipeline
+from distir_ext._compile.kernel_values import tir_pipeline
 from distir_ext._workers.cores import CONFIGURE_CORES, allowed_cores, share_of_cores
 
 # Packed functions that compute on tensors, and need nothing else of a worker, by what steps say.
@@ -292,7 +292,7 @@ def _compiled(mod: tvm.IRModule, callees: set[str]) -> Any:
     target = cpu_target.host_target()
     with target:
         scheduled = schedule_kernels(tvm.IRModule(kernels))
-        return tvm.compile(scheduled, target, tir_pipeline=tir_pipeline())
+        return tvm.compile(scheduled, target, tir_pipeline=tir_pipeline(for_cpu=True))
 
 
 def _arguments(calls: Sequence[_Call]) -> list[list[Any]]:

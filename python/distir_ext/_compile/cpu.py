@@ -11,8 +11,8 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from distir_ext._compile.cpu_kernels import schedule_kernels
 from distir_ext._compile.cpu_math import legalizations
 from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.kernel_values import fold_constants
 from distir_ext._compile.legalize import legalize_operators, prepare_operators
-from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.steps import native_pass
 from distir_ext._runtime import blas_library

@@ -25,20 +25,29 @@ _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 # Powers of integers beyond overflow but for those of 1, 0 and -1.
 _LARGEST_POWER = 64
 
+_FLOAT8 = {"float8_e4m3fn": "float32", "float8_e5m2": "float32"}
+
 _COMPUTED_IN: dict[str, dict[str, str]] = {
+    **{
+        f"relax.{name}": _FLOAT8
+        for name in (
+            *("abs", "sign", "negative", "ceil", "floor", "round", "trunc", "square", "clip"),
+            *("nn.relu", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d"),
+        )
+    },
     **{
         f"relax.{name}": {"float16": "float32"}
         for name in ("acos", "acosh", "asin", "asinh", "atan", "cosh", "sinh", "atan2")
     },
     **{
-        f"relax.{name}": {"bfloat16": "float32"}
+        f"relax.{name}": {"bfloat16": "float32", **_FLOAT8}
         for name in (
             *("isnan", "isinf", "isfinite", "nn.layer_norm"),
             *("power", "log_add_exp"),
         )
     },
     **{
-        f"relax.{name}": {"float16": "float32", "bfloat16": "float32"}
+        f"relax.{name}": {"float16": "float32", "bfloat16": "float32", **_FLOAT8}
         for name in ("mod", "floor_mod", "floor_divide")
     },
     **{
@@ -46,8 +55,8 @@ _COMPUTED_IN: dict[str, dict[str, str]] = {
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
     },
     **{f"relax.scatter_{name}": {"bool": "int8"} for name in ("elements", "nd")},
-    "relax.max": {"bool": "int8"},
-    "relax.min": {"bool": "int8"},
+    "relax.max": {"bool": "int8", **_FLOAT8},
+    "relax.min": {"bool": "int8", **_FLOAT8},
 }
 """The dtype in which TVM has a kernel, by operator and dtype of its first operand."""
 

@@ -17,8 +17,8 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule
 from distir_ext._compile.bfloat16_products import Bfloat16Products
 from distir_ext._compile.constants import carry_constants
 from distir_ext._compile.fusion import fuse_kernels
+from distir_ext._compile.kernel_values import fold_constants
 from distir_ext._compile.legalize import legalize_operators, prepare_operators
-from distir_ext._compile.not_a_number import fold_constants
 from distir_ext._compile.step_names import name_steps
 from distir_ext._compile.tensor_intrinsics import load_tensor_intrinsics
 from distir_ext._native.collective_records import builtin, records

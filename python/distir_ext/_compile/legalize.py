@@ -30,10 +30,10 @@ def legalize_operators(own: Mapping[str, Legalization] | None = None) -> tvm.tra
     made = accumulation.legalizations(own)
     for each in (
         attention.repeat_shared_heads,
-        not_a_number.legalizations,
         conversions.legalizations,
         division.legalizations,
+        not_a_number.legalizations,
         dtypes.legalizations,
     ):
         made = each(made)
-    return not_a_number.keep_comparisons(relax.transform.LegalizeOps(made))
+    return relax.transform.LegalizeOps(made)

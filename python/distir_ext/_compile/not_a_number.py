@@ -1,16 +1,15 @@
 """NaN goes through maxima, minima and comparisons, as in NumPy, JAX and torch.
 
 TVM takes x != y for x < y or y < x, and max(x, y) for y unless x > y, so that NaN is lost; its
-simplifier takes x == x for true, and y <= x for not (x < y), which NaN is an exception to; x * 0 is
-0 to it. Here
+simplifier takes x == x for true, and y <= x for not (x < y), which NaN is an exception to; x * 0
+and 0 / x and x - x are 0 to it, (x + y) - y is x, and x + 0 is x, also for -0. Here
 
-- comparisons of floats are written so that the simplifier sees nothing to fold
-  (:func:`keep_comparisons`, behind ``LegalizeOps``);
-- maxima and minima of all kernels become selections once all else is lowered
-  (:func:`tir_pipeline`), so that schedules see what they know, and while kernels run on constants
-  (:func:`fold_constants`);
-- those of tensors and windows begin at an infinity, and not at the least finite number
-  (:func:`legalizations`).
+- comparisons, products, quotients and sums in all kernels, of operators and of users, are written
+  so that the simplifier sees nothing to fold (``FOLDED``), just before kernels are lowered, so
+  that schedules see what they know;
+- maxima and minima become selections (``EXTREMES_OF_TWO``) once all else is lowered;
+- numbers that are folded while a kernel is written are unknown to TVM, and extremes of tensors and
+  windows begin at an infinity, and not at the least finite number (:func:`legalizations`).
 """
 
 from __future__ import annotations
@@ -19,34 +18,39 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax, te, tirx, topi
-from tvm.tirx import compilation_pipeline
+from tvm import relax, te, tirx
 
-from distir_ext._compile.dtypes import constant_array, is_float
+from distir_ext._compile.dtypes import is_float
 from distir_ext._compile.expressions import bind, is_nan
 from distir_ext._compile.kernel_builder import KernelBuilder
 
-__all__ = ["fold_constants", "keep_comparisons", "legalizations", "tir_pipeline"]
+__all__ = ["EXTREMES_OF_TWO", "FOLDED", "legalizations"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
-
-_TIR_PIPELINE = "distir"
 
 _EXTREMES = (
     *("relax.max", "relax.min"),
     *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3)),
 )
 
-_FILLED = ("relax.zeros", "relax.zeros_like", "relax.full", "relax.full_like")
+
+def _is_zero(value: float) -> bool:
+    return value == 0
+
 
 # TVM folds these where one operand is a constant of these values, whatever the other one is.
-_FOLDED: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
-    "relax.multiply": (topi.multiply, lambda value: value == 0),
-    "relax.divide": (topi.divide, lambda value: value == 0),
-    "relax.maximum": (topi.maximum, math.isinf),
-    "relax.minimum": (topi.minimum, math.isinf),
+_FOLDED: dict[str, Callable[[float], bool]] = {
+    "relax.add": _is_zero,
+    "relax.subtract": _is_zero,
+    "relax.multiply": _is_zero,
+    "relax.divide": _is_zero,
+    "relax.floor_divide": _is_zero,
+    "relax.floor_mod": _is_zero,
+    "relax.maximum": math.isinf,
+    "relax.minimum": math.isinf,
 }
 
 
@@ -62,11 +66,10 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
     made = dict(others)
     for name in _EXTREMES:
         made[name] = _from_infinity(_default(made, name))
-    for name, (function, folds) in _FOLDED.items():
-        made[name] = _unfolded(_default(made, name), function, folds)
-    for name in _FILLED:
-        made[name] = _with_unknown_zero(_default(made, name))
+    for name, folds in _FOLDED.items():
+        made[name] = _with_unknown_numbers(_default(made, name), folds)
     made["relax.sign"] = _sign(_default(made, "relax.sign"))
+    made["relax.nn.leakyrelu"] = _leaky_relu
     return made
 
 
@@ -95,37 +98,29 @@ def _begin_at_infinity(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, (tirx.FloatImm, infinite))
 
 
-def _with_unknown_zero(other: Legalization) -> Legalization:
-    """Tensors of zeros: products with these are 0 to TVM once both are in one kernel."""
-
-    def unknown(value: tirx.FloatImm) -> Any:
-        if value.value != 0:
-            return value
-        # TVM takes no expression of zero bits for a number.
-        negative = tirx.reinterpret("float32", tirx.min_value("int32"))
-        return tirx.abs(negative).astype(value.ty.dtype)
-
-    def edit(function: tirx.PrimFunc) -> tirx.PrimFunc:
-        return tvm_ffi.structural_map(function, (tirx.FloatImm, unknown))
-
-    return lambda builder, call: other(KernelBuilder(builder, edit=edit), call)
-
-
-def _unfolded(
-    other: Legalization, function: Callable[..., Any], folds: Callable[[Any], bool]
-) -> Legalization:
-    """The constant is read from memory, as any other operand."""
-
-    def is_folded(value: relax.Expr) -> bool:
-        known = constant_array(value)
-        return known is not None and known.shape == () and is_float(known.dtype) and folds(known)
+def _with_unknown_numbers(other: Legalization, folds: Callable[[float], bool]) -> Legalization:
+    """A kernel that is written with numbers of which TVM does not know the value."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-        if not any(map(is_folded, call.args)):
+        dtype = str(getattr(call.args[0].ty, "dtype", ""))
+        if not is_float(dtype):
             return other(builder, call)
-        return builder.call_te(function, *call.args)
+
+        def operand(value: Any) -> Any:
+            number = value.value if isinstance(value, tirx.FloatImm) else value
+            return _unknown(number, dtype) if isinstance(number, float) and folds(number) else value
+
+        return other(KernelBuilder(builder, operand=operand), call)
 
     return legalize
+
+
+def _unknown(value: float, dtype: Any) -> Any:
+    """Zero or an infinity as an expression that only LLVM, or another compiler, computes."""
+    bits = np.float32(-abs(value)).view("int32")
+    negative = tirx.reinterpret("float32", tirx.const(int(bits), "int32"))
+    is_negative = math.copysign(1, value) < 0
+    return (negative if is_negative else tirx.abs(negative)).astype(dtype)
 
 
 def _sign(other: Legalization) -> Legalization:
@@ -145,27 +140,21 @@ def _sign(other: Legalization) -> Legalization:
     return legalize
 
 
-# ---- comparisons
+def _leaky_relu(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+    """TVM folds the product with a slope of zero."""
+    slope = float(call.attrs.alpha)
+
+    def make(x: te.Tensor) -> te.Tensor:
+        factor = _unknown(slope, x.dtype) if slope == 0 else tirx.const(slope, x.dtype)
+        zero = tirx.const(0, x.dtype)
+        return te.compute(
+            x.shape, lambda *i: tirx.Select(x(*i) > zero, x(*i), x(*i) * factor), name="compute"
+        )
+
+    return builder.call_te(make, call.args[0], primfunc_name_hint="leaky_relu")
 
 
-def keep_comparisons(legalize: tvm.transform.Pass) -> tvm.transform.Pass:
-    """The pass, and then comparisons of floats in kernels that it has made are kept as they are.
-
-    A comparison becomes a selection of true or false by it, which LLVM takes for the comparison.
-    """
-
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        known = {variable.name_hint for variable, _ in mod.functions_items()}
-        made = legalize(mod)
-        for variable, function in made.functions_items():
-            if isinstance(function, tirx.PrimFunc) and variable.name_hint not in known:
-                kept = tvm_ffi.structural_map(function, _COMPARISONS)
-                if not kept.same_as(function):
-                    made.update_func(variable, kept)
-        return made
-
-    return tvm.transform.module_pass(apply, opt_level=0, name=legalize.info.name)
+# ---- what TVM folds
 
 
 def _of_floats(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -176,8 +165,53 @@ def _bool(value: bool) -> Any:
     return tirx.const(value, "bool")
 
 
+def _hide_zeros(value: Any) -> Any:
+    """An operand whose zeros the simplifier does not know, if it may become one of them."""
+    if isinstance(value, tirx.FloatImm):
+        return _unknown(value.value, value.ty.dtype) if value.value == 0 else value
+    if isinstance(value, tirx.Broadcast):
+        return tirx.Broadcast(_hide_zeros(value.value), value.lanes)
+    if isinstance(value, tirx.Cast) and is_float(value.value.ty.dtype):
+        return tirx.Cast(value.ty.dtype, _hide_zeros(value.value))
+    if isinstance(value, tirx.Select):
+        branches = map(_hide_zeros, (value.true_value, value.false_value))
+        return tirx.Select(value.condition, *branches)
+    if isinstance(value, tirx.Let):
+        return tirx.Let(value.var, value.value, _hide_zeros(value.body))
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+        condition, *branches = value.args
+        return tirx.if_then_else(condition, *map(_hide_zeros, branches))
+    return value
+
+
+def _keep_zeros(node: Any) -> Any:
+    a, b = map(_hide_zeros, (node.a, node.b))
+    return node if a is node.a and b is node.b else type(node)(a, b)
+
+
+def _keep_difference(node: Any) -> Any:
+    """The sum with what is negative, which is as exact, and neither x - x nor (x + y) - y."""
+    a, b = map(_hide_zeros, (node.a, node.b))
+    if isinstance(b, tirx.FloatImm):
+        return tirx.Add(a, tirx.FloatImm(b.ty.dtype, -b.value))
+    return tirx.Add(a, tirx.Mul(b, tirx.FloatImm(b.ty.dtype, -1.0)))
+
+
+def _keep_bound_zero(node: Any) -> Any:
+    """A variable that the simplifier would replace by its value."""
+    if not isinstance(node.value, tirx.FloatImm) or node.value.value != 0:
+        return node
+    hidden = _hide_zeros(node.value)
+    if isinstance(node, tirx.Let):
+        return tirx.Let(node.var, hidden, node.body)
+    return tirx.Bind(node.var, hidden)
+
+
 # Equal values that are written in the same way may be folded to true, and then are no NaN.
-_COMPARISONS = (
+FOLDED = (
+    ((tirx.Add, tirx.Mul, tirx.Div, tirx.FloorDiv), _of_floats(_keep_zeros)),
+    (tirx.Sub, _of_floats(_keep_difference)),
+    ((tirx.Let, tirx.Bind), _keep_bound_zero),
     (
         (tirx.LT, tirx.LE, tirx.GT, tirx.GE),
         _of_floats(lambda node: tirx.Select(node, _bool(True), _bool(False))),
@@ -188,55 +222,10 @@ _COMPARISONS = (
         _of_floats(lambda node: tirx.Select(tirx.EQ(node.a, node.b), is_nan(node.a), _bool(True))),
     ),
 )
+"""For ``tvm_ffi.structural_map`` before kernels are lowered."""
 
 
 # ---- maxima and minima
-
-
-def fold_constants() -> tvm.transform.Pass:
-    """``relax.transform.FoldConstant``, which runs kernels on constants and lowers them itself."""
-
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        kernels = {
-            variable: function
-            for variable, function in mod.functions_items()
-            if isinstance(function, tirx.PrimFunc)
-        }
-        exact = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
-        for variable, function in kernels.items():
-            exact.update_func(variable, tvm_ffi.structural_map(function, _EXTREMES_OF_TWO))
-        folded = relax.transform.FoldConstant()(exact)
-        for variable, function in kernels.items():
-            folded.update_func(variable, function)
-        return folded
-
-    return tvm.transform.module_pass(apply, opt_level=0, name="FoldConstant")
-
-
-def tir_pipeline() -> str:
-    """The name of TVM's default pipeline for kernels, behind which maxima and minima keep NaN."""
-    if _TIR_PIPELINE not in compilation_pipeline.PIPELINE_MAP:
-        compilation_pipeline.register_tir_pipeline(_TIR_PIPELINE, _make_pipeline)
-    return _TIR_PIPELINE
-
-
-def _make_pipeline() -> tuple[Any, ...]:
-    lower, *finalize = tvm.tirx.get_tir_pipeline("default")
-    return tvm.transform.Sequential([lower, _keep_nan()]), *finalize
-
-
-def _keep_nan() -> tvm.transform.Pass:
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        for variable, function in mod.functions_items():
-            if isinstance(function, tirx.PrimFunc):
-                kept = tvm_ffi.structural_map(function, _EXTREMES_OF_TWO)
-                if not kept.same_as(function):
-                    mod.update_func(variable, kept)
-        return mod
-
-    return tvm.transform.module_pass(apply, opt_level=0, name="KeepNaN")
 
 
 def _select(compare: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -260,8 +249,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, tirx.FloatImm) and not math.isnan(value.value)
 
 
-_EXTREMES_OF_TWO = (
+EXTREMES_OF_TWO = (
     (tirx.Max, _of_floats(_select(tirx.GT))),
     (tirx.Min, _of_floats(_select(tirx.LT))),
     (tirx.NE, _of_floats(lambda node: tirx.Not(tirx.EQ(node.a, node.b)))),
 )
+"""For ``tvm_ffi.structural_map`` behind all that simplifies kernels."""

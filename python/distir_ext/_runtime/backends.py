@@ -94,8 +94,10 @@ _backends = {
     )
 }
 
+_OWN = frozenset(_backends)
 
-def register_backend(backend: Backend) -> None:
+
+def register_backend(backend: Backend, *, replace: bool = False) -> None:
     """Makes a backend known to sessions of this process.
 
     Worker processes need the same call: let a module make it, and name that module in
@@ -103,12 +105,20 @@ def register_backend(backend: Backend) -> None:
 
     Args:
         backend: Its name, and what it needs of this process.
+        replace: Whether it takes the place of a backend that was registered under this name before,
+            as when a notebook's cell runs again.
 
     Raises:
-        ValueError: There is a backend of this name.
+        ValueError: The name is that of a backend of distir_ext or, without ``replace``, of another
+            one.
     """
-    if backend.name in _backends:
-        raise ValueError(f"there is a backend {backend.name!r} already")
+    if backend.name in _OWN:
+        raise ValueError(f"{backend.name!r} is a backend of distir_ext; choose another name")
+    if backend.name in _backends and not replace:
+        raise ValueError(
+            f"there is a backend {backend.name!r} already; replace=True replaces it, and "
+            f"unregister_backend({backend.name!r}) forgets it"
+        )
     _backends[backend.name] = backend
 
 
@@ -121,7 +131,7 @@ def unregister_backend(name: str) -> None:
     Raises:
         ValueError: There is none of this name, or it is one of distir_ext.
     """
-    if name in ("cpu", "mpi", "nccl") or name not in _backends:
+    if name in _OWN or name not in _backends:
         raise ValueError(f"{name!r} is no backend that was registered")
     del _backends[name]
 

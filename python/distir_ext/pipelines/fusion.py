@@ -39,6 +39,7 @@ def register_fusion(
     phase: str,
     enabled: bool = True,
     extra_uses: bool = False,
+    replace: bool = False,
 ) -> Callable[[Rewrite], Rewrite]:
     """Registers a pass that replaces every match of a pattern.
 
@@ -53,6 +54,7 @@ def register_fusion(
         phase: Of the module that it is given, as for :func:`register_pass`.
         enabled: Whether it runs where a configuration does not say so.
         extra_uses: Whether to match, too, where values within the match are read elsewhere.
+        replace: Whether it takes the place of a pass of this name, as for :func:`register_pass`.
 
     Returns:
         A decorator. The function is given the call that matched, and what the parts of the pattern
@@ -94,7 +96,7 @@ def register_fusion(
             return fusion.applied(pattern, mod)
 
         functools.update_wrapper(run, rewrite)
-        register_pass(name, phase=phase, enabled=enabled)(run)
+        register_pass(name, phase=phase, enabled=enabled, replace=replace)(run)
         return rewrite
 
     return register

@@ -120,7 +120,9 @@ _package: dict[str, RegisteredPass] = {}
 _loaded_entry_points: set[str] = set()
 
 
-def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[Any], Any]:
+def register_pass(
+    name: str, *, phase: str, enabled: bool = True, replace: bool = False
+) -> Callable[[Any], Any]:
     """Registers a function of a module as a pass that pipelines may run.
 
     Args:
@@ -130,6 +132,8 @@ def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[A
             OptimizeCollectives; on the ``"lowered"`` programs of workers, before LowerCCL; or on
             ``"runtime"`` programs, before those of TVM.
         enabled: Whether it runs where a configuration does not say so.
+        replace: Whether it takes the place of a pass that was registered under this name before, as
+            when a notebook's cell runs again. Pipelines that were loaded before keep the old one.
 
     Returns:
         A decorator. The function is given the module and :class:`Matches` to count in, and its
@@ -137,8 +141,9 @@ def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[A
         ``distir passes`` says of it.
 
     Raises:
-        ValueError: There is no such phase; the name is empty, or that of another pass; an option is
-            called as what is stated of every pass.
+        ValueError: There is no such phase; the name is empty, that of a pass of this package, or,
+            without ``replace``, that of another pass; an option is called as what is stated of
+            every pass.
         TypeError: An option has no annotation.
 
     Example:
@@ -160,10 +165,10 @@ def register_pass(name: str, *, phase: str, enabled: bool = True) -> Callable[[A
         )
     if name in _package:
         raise ValueError(f"{name!r} is a pass of {_package[name].source}; choose another name")
-    if name in _registered:
+    if name in _registered and not replace:
         raise ValueError(
-            f"there is a pass {name!r} already, of {_registered[name].source}; choose another "
-            f"name, or forget that one first: unregister_pass({name!r})"
+            f"there is a pass {name!r} already, of {_registered[name].source}; replace=True "
+            f"replaces it, and unregister_pass({name!r}) forgets it"
         )
 
     def register(function: Callable[..., tvm.IRModule]) -> Callable[..., tvm.IRModule]:

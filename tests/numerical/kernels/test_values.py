@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
+import tvm_ffi
 from tests.targets import QUICK
-from tvm import relax, tirx
+from tvm import relax, tirx, topi
 from tvm.relax import op as R
 from tvm.relax.op import nn
 from tvm.relax.op.distributed import annotate_sharding
+from tvm.relax.utils import gen_call_tir_inputs
 
 import distir_ext as dx
 
@@ -315,6 +317,16 @@ def numbers(dtype):
         ("above all", lambda x: R.maximum(x, const(np.inf)), lambda x: np.maximum(x, np.inf)),
         ("times 0", lambda x: R.multiply(x, const(0)), lambda x: x * 0),
         ("0 divided", lambda x: R.divide(const(0), x), lambda x: 0 / x),
+        ("less itself", lambda x: R.subtract(x, x), lambda x: x - x),
+        ("times a number", lambda x: R.multiply(x, tirx.FloatImm(dtype, 0)), lambda x: x * 0),
+        ("plus 0", lambda x: R.divide(const(1), R.add(x, const(0))), lambda x: 1 / (x + 0)),
+        ("0 rounded down", lambda x: R.floor_divide(const(0), x), lambda x: 0 // x),
+        (
+            "filled",
+            lambda x: R.multiply(x, R.full(x.ty.shape, const(0), dtype)),
+            lambda x: x * 0,
+        ),
+        ("leaky", lambda x: nn.leakyrelu(x, 0.0), lambda x: np.where(x > 0, x, x * 0)),
         ("not equal", lambda x: R.not_equal(x, const(0)), lambda x: x != 0),
         (
             "cases",
@@ -359,6 +371,73 @@ def test_nan_goes_through_kernels_with_schedules():
         data = special("float32", (64, 96))
         cases.append((name, apply, numpy, [data]))
     check(cases, ("alone", "columns"), tolerance=1e-2)
+
+
+def of_kernel(expression):
+    """An operand of a kernel that a user has written, elementwise."""
+
+    def make(x):
+        kernel, _, types = gen_call_tir_inputs(topi.negative, x)
+        kernel = tvm_ffi.structural_map(
+            kernel, (tirx.Mul, lambda node: expression(node.a).astype(x.ty.dtype))
+        )
+        kernel = relax.BlockBuilder.current().add_func(kernel, "kernel")
+        return relax.call_tir(kernel, [x], types)
+
+    return make
+
+
+def test_kernels_of_users_keep_nan():
+    """Nodes, which are folded where kernels are lowered; Python's operators fold at once."""
+    cases = []
+    for dtype in FLOATS:
+        large = tirx.FloatImm(dtype, 2048.0)
+        # What is computed of bfloat16 is rounded where it is stored.
+        kind = np.float32 if dtype == "bfloat16" else np.dtype(dtype).type
+        zero, one, no = tirx.FloatImm(dtype, 0), tirx.FloatImm(dtype, 1), tirx.const(False, "bool")
+
+        def bound(x, dtype=dtype, zero=zero):
+            variable = tirx.Var("zero", dtype)
+            return tirx.Let(variable, zero, tirx.Mul(x, variable))
+
+        expressions = [
+            ("times 0", lambda x, zero=zero: tirx.Mul(x, zero), lambda x: x * 0),
+            ("0 divided", lambda x, zero=zero: tirx.Div(zero, x), lambda x: 0 / x),
+            (
+                "plus 0",
+                lambda x, zero=zero, one=one: tirx.Div(one, tirx.Add(x, zero)),
+                lambda x: 1 / (x + 0),
+            ),
+            # TVM does not compile variables of bfloat16.
+            *([("bound", bound, lambda x: x * 0)] if dtype != "bfloat16" else []),
+            (
+                "chosen",
+                lambda x, zero=zero, no=no: tirx.Mul(x, tirx.Select(no, x, zero)),
+                lambda x: x * 0,
+            ),
+            ("difference", lambda x: tirx.Sub(x, x), lambda x: x - x),
+            (
+                "sum and difference",
+                lambda x, large=large: tirx.Sub(tirx.Add(x, large), large),
+                lambda x, kind=kind: x.astype(kind) + kind(2048) - kind(2048),
+            ),
+            ("quotient", lambda x: tirx.Div(x, x), lambda x: x / x),
+            ("itself", lambda x: tirx.EQ(x, x), lambda x: x == x),
+            ("not itself", lambda x: tirx.NE(x, x), lambda x: x != x),
+            (
+                "not less",
+                lambda x, zero=zero: tirx.Not(tirx.LT(x, zero)),
+                lambda x: ~(x < 0),
+            ),
+            (
+                "extremes",
+                lambda x, one=one: tirx.Min(tirx.Max(tirx.Max(x, one), x), x),
+                lambda x: np.minimum(np.maximum(x, 1), x),
+            ),
+        ]
+        for name, expression, numpy in expressions:
+            cases.append((f"{name} {dtype}", of_kernel(expression), numpy, [special(dtype)]))
+    check(cases, tolerance=1e-2)
 
 
 def test_conversions_to_integers():
