@@ -98,7 +98,7 @@ def build_executable(
         resolved = tvm.target.Target(target)
         tail = gpu.pipeline(resolved)
     options.setdefault("relax_pipeline", tail)
-    options.setdefault("tir_pipeline", tir_pipeline(for_cpu=cpu.is_cpu(target)))
+    options.setdefault("tir_pipeline", tir_pipeline(for_cpu=cpu_target.is_cpu(target)))
     with dumped(dump_dir):
         program = lower_for(mod, cluster, resolved, chosen)
         lowered = transform.LowerCCL()(program)
