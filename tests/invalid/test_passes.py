@@ -107,20 +107,6 @@ def test_operator_that_cannot_be_padded_on_uneven_shards():
         dx.transform.PadShards()(Sorted)
 
 
-def test_match_cast_to_uneven_shards_of_a_symbolic_dimension():
-    @I.ir_module
-    class Cast:
-        I.module_global_infos(meshes((2,)))
-
-        @R.function
-        def main(x: R.DTensor(("m", 4), "float32", "mesh[0]", "S[0]")):
-            y = R.match_cast(x, R.DTensor((7, 4), "float32", "mesh[0]", "S[0]"))
-            return y
-
-    with pytest.raises(ValueError, match=r"`y` in `main`: match_cast cannot be padded along dim"):
-        dx.transform.PadShards()(Cast)
-
-
 def test_local_function():
     @I.ir_module
     class Closure:
@@ -181,20 +167,21 @@ def test_branch_over_several_meshes():
 
 def test_size_that_no_parameter_brings_to_a_mesh():
     @I.ir_module
-    class Cast:
+    class Distinct:
         I.module_global_infos(meshes((2,), (2,)))
 
         @R.function
-        def main(x: R.Tensor(("n", 8), "float32")):
+        def main(x: R.Tensor((8,), "float32")):
             m = T.int64()
-            x0 = R.dist.annotate_sharding(x, "mesh[0]", "S[0]")
-            y = R.match_cast(x0, R.Tensor((m, 8), "float32"))
-            y1 = R.dist.annotate_sharding(y, "mesh[1]", "S[0]")
+            x0 = R.dist.annotate_sharding(x, "mesh[0]", "R")
+            u = R.unique(x0, sorted=True)
+            y = R.match_cast(u, R.Tensor((m,), "float32"))
+            y1 = R.dist.annotate_sharding(y, "mesh[1]", "R")
             z = R.exp(y1)
             return z
 
     with pytest.raises(ValueError, match=r"in `main`: symbolic dimension `m` is used on a mesh"):
-        dx.lower(Cast)
+        dx.lower(Distinct)
 
 
 def test_function_on_several_meshes_that_lacks_a_size():

@@ -223,6 +223,7 @@ PYTHON_PATTERNS = {
         "relax.take",
     },
     "analysis/redistributions/fused_weights.py": {"relax.split"},  # what cuts a product in parts
+    "_hints/adapters.py": {"relax.astype", "relax.divide", "relax.multiply"},  # scales
     "_hints/program.py": {"relax.split", "relax.strided_slice"},  # what cuts a dimension in parts
     # What TVM's frontends compute indices by, and what they look up with them.
     "interop/_known_indices.py": relax_names(

@@ -178,14 +178,19 @@ def _let_value(node: Any) -> Any:
 
 
 def _store(node: Any) -> Any:
-    """TVM rounds a NaN to bfloat16 as a number, and the carry of its bits ends in the sign."""
+    """TVM rounds a NaN to bfloat16 as a number, and the carry of its bits ends in the sign.
+
+    A NaN that bfloat16 has, of which no bits are cut off, stays as it is.
+    """
     value = node.value
     if not isinstance(value, tirx.Cast) or _dtype(value) != "bfloat16":
         return node
     if not is_float(_dtype(value.value)):
         return node
     wide = _as(value.value, "float32")
-    kept = tirx.Select(tirx.isnan(wide), tirx.FloatImm("float32", math.nan), wide)
+    is_cut = (tirx.reinterpret("uint32", wide) & _bits(0xFFFF)) != _bits(0)
+    is_lost = tirx.And(tirx.isnan(wide), is_cut)
+    kept = tirx.Select(is_lost, tirx.FloatImm("float32", math.nan), wide)
     kept = tirx.Cast("bfloat16", kept)
     return tirx.BufferStore(node.buffer, kept, node.indices)
 
