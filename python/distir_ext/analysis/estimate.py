@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from distir_ext.analysis.costs import (
 )
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline, not_exact
-from distir_ext.analysis.step_collectives import Causes, StepCollectives
 from distir_ext.cluster import Cluster
+from distir_ext.communication.collectives import CollectiveCall
 
 
 @short_tracebacks
@@ -71,7 +71,9 @@ def estimate(
 
 def estimate_of(programs: PlannedPrograms) -> Estimate:
     """The estimate of programs that are planned already."""
-    reader = _Reader(Roofline(programs.device), programs.kernels, programs.operators, programs.sent)
+    reader = _Reader(
+        Roofline(programs.device), programs.kernels, programs.operators, programs.collectives
+    )
     costs = tuple(
         reader.program(name, function, program)
         for name, function in programs.signature["functions"].items()
@@ -112,6 +114,7 @@ class _Times:
     function: str
     count: int
     layer: str
+    collective: CollectiveCall | None
 
 
 class _Reader:
@@ -120,12 +123,12 @@ class _Reader:
         roofline: Roofline,
         kernels: Mapping[str, FunctionSteps],
         operators: Mapping[str, FunctionSteps],
-        sent: StepCollectives,
+        collectives: Mapping[str, list[CollectiveCall]],
     ) -> None:
         self._roofline = roofline
         self._kernels = kernels
         self._operators = operators
-        self._sent = sent
+        self._collectives = collectives
 
     def program(
         self, function: str, stated: Mapping[str, Any], program: Mapping[str, Any]
@@ -138,15 +141,13 @@ class _Reader:
         }
         run = list(self._run(self._kernels, name, 1, layers, weights, ""))
         held = tuple(self._held(each) for each in run if each.count and _holds(each.step))
-        before_fusion = list(self._run(self._operators, name, 1, layers, weights, ""))
-        devices = tuple(map(int, program["device_ids"]))
         return ProgramEstimate(
             name,
             function,
-            devices,
+            tuple(map(int, program["device_ids"])),
             tuple(
                 self._operator(each)
-                for each in before_fusion
+                for each in self._run(self._operators, name, 1, layers, weights, "")
                 if each.step.kind in ("kernel", "packed", "call")
             ),
             tuple(
@@ -154,7 +155,13 @@ class _Reader:
                 for each in run
                 if each.step.kind in ("kernel", "packed") or each.step.flops
             ),
-            tuple(self._collectives(before_fusion, devices)),
+            tuple(
+                self._collective(each)
+                for each in run
+                if each.step.kind == "collective"
+                and each.collective is not None
+                and each.collective.key is not None
+            ),
             _memory(steps, weights, held),
         )
 
@@ -171,13 +178,15 @@ class _Reader:
         function = functions[name]
         flat = list(function.body.flat())
         of_step = layers_of_steps(flat, layers, weights)
+        listed = iter(self._collectives.get(name, ()))
         counts = dict(self._counts(functions, function.body, count))
         for step, layer in zip(flat, of_step, strict=True):
             times = counts[id(step)]
+            collective = next(listed, None) if step.kind == "collective" else None
             here = layer or outer
             callee = functions.get(step.callee) if step.kind == "call" else None
             if callee is None or callee.operator:
-                yield _Times(step, name, times, here)
+                yield _Times(step, name, times, here, collective)
                 continue
             read = [layers.get(each, "") for each in step.reads]
             inner = {param: "" for param, _ in callee.params}
@@ -243,32 +252,23 @@ class _Reader:
             unknown,
         )
 
-    def _collectives(
-        self, steps: Sequence[_Times], devices: tuple[int, ...]
-    ) -> Iterator[CollectiveCost]:
-        causes: dict[str, Causes] = {}
-        for each in steps:
-            step = each.step
-            sent = self._sent.of(step, devices) if step.kind == "collective" else None
-            if sent is None:
-                continue
-            if each.function not in causes:
-                function = self._operators[each.function]
-                causes[each.function] = Causes(function, self._operators)
-            cause = causes[each.function]
-            yield CollectiveCost(
-                each.function,
-                sent.kind,
-                sent.axes,
-                cause.tensors(step),
-                cause.operators(step),
-                sent.group_size,
-                float(math.ceil(sent.bytes)),
-                step.seconds,
-                each.count,
-                each.layer,
-                step.name,
-            )
+    def _collective(self, each: _Times) -> CollectiveCost:
+        step, call = each.step, each.collective
+        assert call is not None
+        assert call.key is not None
+        return CollectiveCost(
+            each.function,
+            call.kind,
+            call.key.axes,
+            call.tensors,
+            call.operators,
+            call.key.group_size,
+            float(math.ceil(call.key.bytes)),
+            step.seconds,
+            each.count,
+            each.layer,
+            step.name,
+        )
 
 
 def _weights(

@@ -15,13 +15,10 @@ from distir_ext._analysis.planned_steps import PlannedSteps, planned_steps
 from distir_ext._analysis.sizes import with_sizes
 from distir_ext._analysis.steps import FunctionSteps
 from distir_ext._errors.modules import check_module
-from distir_ext._meshes.mesh_axes import NamedMesh
 from distir_ext._signature.signature_attr import has_signature, read_signature
-from distir_ext.analysis.step_collectives import StepCollectives
 from distir_ext.cluster import Cluster, Device
 from distir_ext.communication.collectives import CollectiveCall, collective_calls
 from distir_ext.lowering import lower_for
-from distir_ext.notation import meshes
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,6 @@ class PlannedPrograms:
     def collectives(self) -> Mapping[str, list[CollectiveCall]]:
         """Those of the lowered module, by function."""
         return collective_calls(self.lowered)
-
-    @cached_property
-    def sent(self) -> StepCollectives:
-        """What collectives among the steps send."""
-        return StepCollectives(
-            NamedMesh(each.shape, each.axis_names, each.device_ids) for each in meshes(self.lowered)
-        )
 
 
 def planned_programs(
