@@ -134,7 +134,9 @@ def test_every_operator(sample, session_of):
     tested = {program.case.op for program in found}
     assert set(CASES) - tested == NO_OPERANDS | STATIC_ONLY
     machine = relax.VirtualMachine(
-        tvm.compile(legalized(module_of(found, None)), QUICK, tir_pipeline=tir_pipeline()),
+        tvm.compile(
+            legalized(module_of(found, None)), QUICK, tir_pipeline=tir_pipeline(for_cpu=True)
+        ),
         tvm.cpu(),
     )
     refused, failures = set(), []
