@@ -35,9 +35,7 @@ def mirrored(x):
 # Axis "a" of every mesh has two devices or more.
 CASES = {
     "rows": Case(op.exp, {"x": (7, 5)}, {"x": ("a", None)}),
-    "softmax of rows": Case(
-        lambda x: op.nn.softmax(x, -1), {"x": (7, 5)}, {"x": ("a", None)}, "operator"
-    ),
+    "softmax of rows": Case(lambda x: op.nn.softmax(x, -1), {"x": (7, 5)}, {"x": ("a", None)}),
     "softmax along it": Case(
         lambda x: op.nn.softmax(x, -1), {"x": (3, 7)}, {"x": (None, "a")}, "operator"
     ),
