@@ -40,7 +40,7 @@ def resolve_target(name: str) -> tvm.target.Target:
 
 
 class LegalizedOperators:
-    """What TVM has made of operators of earlier modules, all for one target."""
+    """Kernels into which TVM legalised operators of earlier modules, for reuse with one target."""
 
     def __init__(self) -> None:
         made = tvm_ffi.get_global_func("distir.analysis.LegalizedOperators")()

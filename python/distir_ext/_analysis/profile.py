@@ -1,4 +1,4 @@
-"""What a running program took: events of all devices, their totals and tables."""
+"""Profiles of running programs: events of all devices, their totals and tables."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class ProfileTotal:
 
     @property
     def imbalance(self) -> float:
-        """How many times as long as the mean the slowest device takes; 1 where all are alike."""
+        """Time of the slowest device over the mean of all devices; 1 if all are equal."""
         return self.slowest / self.seconds if self.seconds else 1.0
 
 
 @dataclass(frozen=True, repr=False)
 class Profile(Printed):
-    """What a function took on the workers of a session, operator by operator.
+    """Times of a function's operators on the workers of a session.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
     :meth:`to_perfetto` for https://ui.perfetto.dev.

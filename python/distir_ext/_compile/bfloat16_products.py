@@ -71,7 +71,7 @@ def _taken_for_float16() -> Iterator[None]:
 
 
 class _Replaced:
-    """What TVM's schedule asks; other threads, which may schedule meanwhile, get TVM's answers."""
+    """Replaces functions that TVM's schedule calls, in this thread; other threads get TVM's own."""
 
     def __init__(self, dtypes_of: Any, intrinsics_of: Any) -> None:
         self._thread = threading.get_ident()

@@ -1,4 +1,4 @@
-"""How ``dx.build`` compiles for CPUs: the host's own instructions, BLAS, scheduled kernels."""
+"""Compiles for CPUs: the host's own instructions, BLAS and scheduled kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ``dx.build`` compiles for GPUs: TVM's schedules, with sums of small floats in float32."""
+"""Compiles for GPUs: TVM's schedules, with sums of small floats in float32."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _optimization_of(called: str) -> str:
 
 
 def _packed_functions(function: Any) -> list[str]:
-    """What a function calls of them; nothing of a kernel."""
+    """Lists the packed functions that a Relax function calls; none for a kernel."""
     found: list[str] = []
 
     def visit(expr: Any) -> None:
