@@ -1,4 +1,4 @@
-"""Where a program takes weights apart: the blocks along a dimension that splits and slices cut.
+"""Finds weights that a program splits into blocks, by its splits and slices.
 
 ::
 
@@ -6,7 +6,7 @@
     lv1 = R.reshape(lv, (4, 10, 16))             of lv1, dimension 1 has 16 of them in each element
     lv2 = R.split(lv1, [4, 7], axis=1)           w is cut at columns 64 and 112
 
-Which dimension of a result has what of an operand's comes from factor rules.
+Factor rules relate dimensions of results to dimensions of operands.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Range:
         weight: The weight, and its dimension.
         begin: Of the part, in elements of the weight.
         end: Its end.
-        unit: The elements of the weight that one of the value's dimension has: of heads of 64
-            columns 64, of what eight are packed of into a word 1/8.
+        unit: Elements of the weight per element of the value's dimension: 64 if it counts heads of
+            64 columns, 1/8 if eight columns are unpacked from one word.
     """
 
     weight: tuple[str, int]
@@ -70,7 +70,7 @@ class CutSearch:
     _points: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def cuts(self) -> dict[str, Cut]:
-        """How weights are cut, those that are."""
+        """Returns the blocks of each weight that is split, by name."""
         sizes: dict[tuple[str, int], int] = {}
         for param in self.program.weights:
             shape = sizes_of(param) or ()
