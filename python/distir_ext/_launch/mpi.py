@@ -135,7 +135,7 @@ def _open(names: Sequence[str]) -> str:
 
 
 def _candidates(names: Sequence[str]) -> Iterator[str]:
-    """Where the library may be: stated, loaded, beside the launcher, where the system looks."""
+    """Yields paths of MPI's library to try: stated, loaded, beside the launcher, on the system."""
     stated = os.environ.get(LIBRARY_VARIABLE)
     if stated:
         yield stated
@@ -160,7 +160,7 @@ def _loaded() -> list[str]:
 
 
 def _launchers() -> Iterator[Path]:
-    """Where the programs are installed that have started this process."""
+    """Yields the installation prefixes of the programs that have started this process."""
     process = os.getppid()
     while process > 1:
         try:

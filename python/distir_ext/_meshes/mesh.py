@@ -274,7 +274,7 @@ def as_mesh(value: Any, what: str) -> Mesh:
 
 
 def is_mesh(value: Any) -> bool:
-    """Whether :func:`as_mesh` takes it for a mesh.
+    """Returns whether a value is a mesh for :func:`as_mesh`.
 
     Args:
         value: Anything.
@@ -283,7 +283,7 @@ def is_mesh(value: Any) -> bool:
 
 
 def has_names(mesh: Any) -> bool:
-    """Whether a mesh, of any framework, states the names of its axes.
+    """Returns whether a mesh of any framework has axis names.
 
     Args:
         mesh: A mesh, or anything else, which has none.

@@ -1,4 +1,4 @@
-"""How a global array lies on a mesh: which device has which part of it.
+"""Shardings of global arrays: the part of an array that each device of a mesh has.
 
 Example, five rows on four devices, the last of which has padding alone::
 
@@ -30,7 +30,7 @@ from distir_ext._text.printable import shown
 
 @dataclass(frozen=True)
 class Sharding(Shown):
-    """How a global array lies on a mesh."""
+    """Sharding of a global array on a mesh."""
 
     spec: TensorSpec
     """The type of the array, with its mesh and the names of axes."""
@@ -101,7 +101,7 @@ class Sharding(Shown):
         }
 
     def bounds(self, dim: int, part: int) -> tuple[str, str, int]:
-        """Where one part of a dimension begins and ends, and how much padding is behind it.
+        """Returns the range of one part of a dimension, and the padding behind it.
 
         Args:
             dim: A dimension of the tensor, from 0.

@@ -82,12 +82,12 @@ class CollectiveRecord:
 
     @property
     def is_timed(self) -> bool:
-        """Whether a cluster may state times of it."""
+        """True if a cluster may state times of the collective."""
         return bool(self.sends) and self.timed_as == self.name
 
     @property
     def is_side(self) -> bool:
-        """Whether it is one side of a transfer to other devices."""
+        """True if it is one side of a transfer to other devices."""
         return self.family == "side"
 
     def plan_function(self, what: str) -> str:
