@@ -35,7 +35,7 @@ def bar_console() -> Console:
 
 
 def shows_bars(console: Console) -> bool:
-    """Whether it is a terminal or a notebook, and shows anything.
+    """Returns whether a console shows progress bars: it is a terminal or notebook, and not quiet.
 
     In a notebook without ipywidgets rich shows no bar, but a warning.
     """

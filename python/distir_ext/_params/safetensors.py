@@ -237,7 +237,7 @@ def check_dtype(dtype: str, where: str) -> None:
 
 
 def num_bytes(name: str, tensor: Any) -> int:
-    """How many bytes a tensor takes in a file.
+    """Returns the number of bytes that a tensor takes in a file.
 
     Raises:
         ValueError: the format has no such dtype; names the tensor.

@@ -115,7 +115,7 @@ class MappedFiles:
 
 
 class OnDisk(ABC):
-    """What arrays on disk have in common: a name, a file, a shape, and how they are read."""
+    """Base of arrays on disk, with a name, a file and a shape."""
 
     name: str
     path: Path
@@ -124,7 +124,7 @@ class OnDisk(ABC):
 
     @abstractmethod
     def pieces_of(self, begin: Sequence[int], end: Sequence[int]) -> Iterator[StoredPiece]:
-        """Where the elements from ``begin`` to ``end`` are."""
+        """Yields the places in files of the elements from ``begin`` to ``end``."""
 
     @property
     def num_bytes(self) -> int:
@@ -269,7 +269,7 @@ class StoredBox:
     extent: tuple[int, ...]
 
     def pieces(self) -> Iterator[StoredPiece]:
-        """Where the elements of the box are that lie in the array."""
+        """Yields the places in files of the box's elements, without padding."""
         shape = self.array.shape
         begin = [min(a, size) for a, size in zip(self.begin, shape, strict=True)]
         end = [min(a + b, size) for a, b, size in zip(self.begin, self.extent, shape, strict=True)]
@@ -304,10 +304,10 @@ def to_plain(value: OnDisk | StoredBox) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> Stored | StoredBox:
-    """What :func:`to_plain` was given.
+    """Rebuilds a value from the plain data of :func:`to_plain`.
 
     Raises:
-        ValueError: it cannot have been given that.
+        ValueError: the data are malformed.
     """
     try:
         return _from_plain(plain)

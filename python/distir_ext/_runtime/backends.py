@@ -137,13 +137,13 @@ def unregister_backend(name: str) -> None:
 
 
 def is_of_copies(name: str) -> bool:
-    """Whether workers of a backend, which may be unknown here, are threads of a script's copies."""
+    """Returns whether a backend's workers are threads of a script's copies; False if unknown."""
     backend = _backends.get(name)
     return backend is not None and backend.of_copies
 
 
 def sends_in_the_clear(name: str) -> bool:
-    """Whether a backend, which may be unknown here, says so of what it sends between hosts."""
+    """Returns whether a backend declares that it sends unencrypted; False if it is unknown."""
     backend = _backends.get(name)
     return backend is not None and backend.in_the_clear
 

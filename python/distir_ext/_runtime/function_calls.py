@@ -55,11 +55,11 @@ class PreparedCall:
 
 @dataclass(frozen=True)
 class _Part:
-    """What some devices run in a virtual stage.
+    """Program of some devices in a virtual stage.
 
     Attributes:
-        program: What the signature says of it.
-        bound: The same with its weights, on these devices.
+        program: The program's entry in the signature.
+        bound: The program bound to its weights on these devices.
         inputs: Indices of the inputs that it takes.
         earlier: The virtual stage of these devices before this one, or None.
         keeps: Whether there is a later one.
@@ -74,7 +74,7 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What a model was loaded from, for loading it again; see ``Session.load``.
+    """Source of a loaded model, for loading it again; see ``Session.load``.
 
     Attributes:
         exe: The executable.

@@ -179,7 +179,7 @@ class ArgumentCutter:
         return opened
 
     def _cut(self, opened: Any, spec: Spec, where: str) -> Any:
-        """What devices get of an argument that was taken."""
+        """Returns the shards or values that devices get of an argument that was taken."""
         if isinstance(spec, TupleSpec):
             fields = zip(opened, spec.fields, strict=True)
             return [self._cut(*each, f"{where}[{index}]") for index, each in enumerate(fields)]
@@ -323,7 +323,7 @@ def _shape(value: Any, where: str) -> tvm_ffi.Shape:
 
 
 def _is_of(spec: Leaf, returned: Any) -> bool:
-    """Whether a program returned what may be of a type."""
+    """Returns whether a returned value may be of a type."""
     if isinstance(spec, ShapeSpec):
         return isinstance(returned, tvm_ffi.Shape)
     if isinstance(spec, NumberSpec):

@@ -268,13 +268,13 @@ def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def copied_to_numpy(array: Any, dtype: Any, copy: bool | None, what: str) -> Any:
-    """What ``__array__`` returns for an array that is elsewhere.
+    """Returns the result of ``__array__`` for an array that lies elsewhere.
 
     Args:
-        array: It, with ``numpy()``.
+        array: The array, with a method ``numpy()``.
         dtype: As NumPy asks for.
         copy: As NumPy asks for.
-        what: What messages call it.
+        what: Name of the array for messages.
 
     Raises:
         ValueError: NumPy wants no copy.

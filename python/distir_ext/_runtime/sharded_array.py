@@ -189,7 +189,7 @@ class ShardedArray(Shown):
 
 
 def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
-    """Whether a tensor's type has no shape, as its data decides it; only copies can be so."""
+    """Returns whether a tensor has a shape that its type lacks, as data decide it (copies only)."""
     return not spec.shape and len(shard.shape) > 0
 
 

@@ -55,7 +55,7 @@ class Timeline:
 
     @property
     def bubble(self) -> float:
-        """Which part of the devices' time is idle, 0 to 1."""
+        """Idle fraction of the devices' time, 0 to 1."""
         whole = self.seconds * len(self.devices)
         return 1 - sum(event.end - event.begin for event in self.events) / whole if whole else 0.0
 

@@ -9,7 +9,7 @@ from distir_ext._workers.base import Workers
 
 
 class WorkerValue:
-    """What each worker returned that is neither a tensor nor a shape, such as a cache of TVM.
+    """Values of workers that are neither tensors nor shapes, such as a cache of TVM.
 
     It can be passed to functions of the same session that take such a value. Its type does not say
     how tensors in it are sharded: functions that share a cache have to agree.

@@ -71,7 +71,7 @@ def read_module(text: bytes, where: str) -> tvm.IRModule:
 
 
 def _reason(error: Exception) -> str:
-    """What an error of TVM says, without where in its sources."""
+    """Returns the message of an error of TVM, without places in TVM's sources."""
     return f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}"
 
 

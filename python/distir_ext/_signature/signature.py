@@ -40,18 +40,17 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class Program:
-    """What some devices run for a function.
+    """SPMD program of a function for some devices.
 
     Attributes:
-        name: Of the function in the executable.
+        name: Name of the function in the executable.
         device_ids: Devices that run it.
         params: Indices of the function's parameters that it takes, in order.
         results: Indices of the leaves of the function's result that it returns, in order.
         sizes: Symbolic dimensions that none of its parameters has; the program takes their global
             sizes as one more argument, a shape, if there are any.
         virtual_stage: A device runs its programs of a function in order of their virtual stages.
-            What one of them returns is not a result but the last arguments of the next, unless it
-            is the last.
+            The results of one, except the last, are the last arguments of the next.
     """
 
     name: str

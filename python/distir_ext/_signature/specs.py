@@ -69,7 +69,7 @@ class TensorSpec:
             raise ValueError(f"shards {self.shards} do not fit a tensor of {list(self.shape)}")
 
     def _shards_fit(self) -> bool:
-        """Whether all shards together hold all of each dimension, and none is larger than it."""
+        """Returns whether the shards together hold every dimension, and none is larger than it."""
         return len(self.shards) == len(self.shape) and all(
             held == 0
             or isinstance(held, str)
@@ -80,7 +80,7 @@ class TensorSpec:
 
     @cached_property
     def layout(self) -> Layout:
-        """How it lies on the mesh."""
+        """The layout of the tensor on its mesh."""
         return Layout(self.mesh_shape, self.device_ids, self.placement, len(self.shape))
 
     @property
@@ -102,7 +102,7 @@ class TensorSpec:
 
     @property
     def blocks(self) -> Mapping[int, tuple[int, ...]]:
-        """Which part of each dimension a device holds, for every device of the mesh."""
+        """By device of the mesh the index of its part of each dimension."""
         return self._cut.of_device
 
     @cached_property
@@ -169,7 +169,7 @@ class TensorSpec:
         return known
 
     def begin(self, device: int, shape: Sequence[int]) -> tuple[int, ...]:
-        """Where the shard of a device begins in a global array of this shape."""
+        """Returns the first index of a device's shard in a global array of this shape."""
         extent = self.local_shape(shape)
         return tuple(i * size for i, size in zip(self.blocks[device], extent, strict=True))
 

@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same of a text that has one line, such as a name: new lines and tabs do not stay."""
+    """Escapes a text of one line, such as a name, with new lines and tabs."""
     return _CONTROL_OR_LINE.sub(_escaped, text)
 
 

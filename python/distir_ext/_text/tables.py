@@ -99,7 +99,7 @@ class _Table(Table):
 
 
 def _text(text: Any) -> TextLines:
-    """What a table shows of a text of others."""
+    """Returns a cell's text, shortened and made printable unless it is a :class:`TextLines`."""
     return text if isinstance(text, TextLines) else TextLines([shown(str(text), _LONGEST)])
 
 

@@ -23,10 +23,10 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """What a text says."""
+    """Content of a YAML text."""
 
     value: Any
-    """None if it says nothing."""
+    """None if the text is empty."""
 
     what: str
     """For messages: ``"the configuration my.yaml"``."""
@@ -41,7 +41,7 @@ class YamlDocument:
 
 
 def read_yaml(data: bytes, what: str) -> YamlDocument:
-    """What a text of YAML says.
+    """Reads a YAML text.
 
     Args:
         data: In UTF-8.
