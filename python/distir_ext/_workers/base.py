@@ -1,4 +1,4 @@
-"""What a session asks of its workers, whatever they are: threads or processes."""
+"""Interface of workers to their session; they are threads or processes."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class BoundProgram:
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """What some workers do in a step: all of them run one program.
+    """Part of a step: the program that some of the workers run.
 
     Attributes:
-        program: Theirs.
+        program: The program of these workers.
         inputs: Values (``cuts``), in the order in which the program was bound to take them.
         continues: The step that has kept the last of their arguments, or None.
         keeps: Whether what the program returns, a tuple, is for a step that continues this one. It
@@ -126,7 +126,7 @@ class ProgramStep:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What came of a step.
+    """Results of a step, and its times.
 
     Attributes:
         leaves: By part the leaves of its result, each by device.
@@ -154,10 +154,10 @@ class Takers:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where tensors lie.
+    """Addresses of tensors in the memory of a process.
 
     Attributes:
-        process: In whose memory.
+        process: Id of the process.
         begins: An address for each tensor.
     """
 
@@ -166,7 +166,7 @@ class Addresses:
 
 
 class Holder(Protocol):
-    """What holds values of workers: weights, programs."""
+    """Owner of values that lie with workers, such as weights and programs."""
 
     def let_go(self) -> None:
         """Forgets them."""
@@ -319,12 +319,12 @@ class Workers(Lifecycle):
     @property
     @abstractmethod
     def is_this_process(self) -> bool:
-        """Whether they are threads of this process."""
+        """True if the workers are threads of this process."""
 
     @property
     @abstractmethod
     def shares_memory(self) -> bool:
-        """Whether all of them can open the files that this process has in memory."""
+        """True if all workers can open the files that this process has in memory."""
 
     @abstractmethod
     def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
@@ -340,7 +340,7 @@ class Workers(Lifecycle):
 
     @abstractmethod
     def addresses(self, tensors: Mapping[int, Sequence[Any]]) -> Mapping[int, Addresses]:
-        """Where tensors lie that stay with the workers, in host memory.
+        """Returns the addresses of tensors that stay with the workers, in host memory.
 
         Args:
             tensors: By device id tensors of its worker.
@@ -351,7 +351,7 @@ class Workers(Lifecycle):
 
     @abstractmethod
     def can_read(self, places: Sequence[tuple[int, int]]) -> bool:
-        """Whether all of them can read the memory of processes of this machine.
+        """Returns whether all workers can read the memory of processes of this machine.
 
         Args:
             places: Processes, each with the address of a byte.

@@ -380,7 +380,7 @@ class FrameReader:
 
     @staticmethod
     def _sizes(header: dict[str, Any]) -> list[int]:
-        """How many bytes each buffer has."""
+        """Returns the number of bytes of each buffer."""
         sizes = [_buffer_bytes(each) for each in header["buffers"]]
         if sum(sizes) > _most_bytes():
             raise ValueError(f"a frame cannot have {sum(sizes)} bytes of buffers")
@@ -489,7 +489,7 @@ def _integers(values: Any) -> tuple[int, ...]:
 
 
 def _buffer_bytes(description: Any) -> int:
-    """How many bytes a buffer has; raises ValueError if there is no such buffer."""
+    """Returns the number of bytes of a buffer; raises ValueError if there is no such buffer."""
     if isinstance(description, int):
         return _natural(description)
     dtype, shape = description
@@ -497,7 +497,7 @@ def _buffer_bytes(description: Any) -> int:
 
 
 def _most_bytes() -> int:
-    """What can be received at all: as much as this machine has memory."""
+    """Returns the most bytes that can be received: as many as this machine has memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

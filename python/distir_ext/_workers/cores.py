@@ -1,4 +1,4 @@
-"""Which cores the kernels of each worker of a host use.
+"""Assigns cores of a host to the kernels of each of its workers.
 
 TVM gives each worker its own pool of threads for parallel kernels, by default as large as the
 machine; the pools of several workers would compete. So each worker has a share, which its own

@@ -1,4 +1,4 @@
-"""What has gone wrong with workers, from what they answer and from what their hosts see."""
+"""Diagnoses failures from workers' answers and from the progress that hosts report."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class ProcessWorkers(Workers):
     def _leaves(
         self, step: int, program: BoundProgram, answers: Sequence[dict[str, Any]]
     ) -> Iterator[Mapping[int, Any]]:
-        """What workers keep of what a program has returned."""
+        """Yields the results of a program that workers keep, one leaf at a time."""
         said = by_answer(program.ranks, answers)
         devices = [self.device_ids[ranks[0]] for ranks, _ in said]
         check_equal_counts(program.name, devices, [len(results) for _, results in said])
@@ -249,7 +249,7 @@ class ProcessWorkers(Workers):
             yield RemoteShards(name_of, self, program.devices, kinds)
 
     def _requests_of(self, step: ProgramStep, base: dict[str, Any], first: int) -> list[Request]:
-        """What workers are sent of a step, those that do the same the same."""
+        """Returns the requests of a step; workers with equal work share one."""
         requests = []
         cut: dict[int, Any] = {}
         busy: set[int] = set()
@@ -274,7 +274,7 @@ class ProcessWorkers(Workers):
     def _alike(
         self, ranks: Sequence[int], values: Sequence[Any]
     ) -> Iterator[tuple[Sequence[int], list[Any]]]:
-        """Which workers are sent the same for their parts of some values, and that."""
+        """Yields groups of workers whose parts of some values are sent alike, and these parts."""
         various = [index for index, value in enumerate(values) if not is_common(value)]
         first = self.device_ids[ranks[0]]
         common = [
@@ -379,7 +379,7 @@ class ProcessWorkers(Workers):
     def _object_of(
         self, name: str, messages: Sequence[tuple[Sequence[int], dict[str, Any]]]
     ) -> RemoteObject:
-        """What a step gives that leaves one object with each of its workers."""
+        """Runs a step that leaves an object with each of its workers; returns a reference."""
         with self.turn():
             step = self._next_step
             requests = [

@@ -283,7 +283,10 @@ class ThreadWorkers(Workers):
             raise error
 
     def _wait_until_done(self, job: Any) -> bool:
-        """Whether all workers are done; if not, the session has failed, or a worker has stalled."""
+        """Waits for all workers, and returns whether they are done.
+
+        If not, the session has failed, or a worker has stalled.
+        """
         deadline = math.inf if self.timeout is None else time.monotonic() + self.timeout
         while (left := deadline - time.monotonic()) > 0:
             if self._wait(job, min(left, _WAIT_SLICE)):

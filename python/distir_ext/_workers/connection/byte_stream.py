@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class ByteStream(Protocol):
-    """What frames are written to and read from: a socket, or a :class:`Stream`."""
+    """Stream that frames are written to and read from: a socket, or a :class:`Stream`."""
 
     def fileno(self) -> int: ...
 
@@ -62,7 +62,7 @@ class Stream:
         self._deadline = time.monotonic() + seconds
 
     def setblocking(self, blocks: bool) -> None:
-        """Whether reading and writing wait; if not they raise BlockingIOError."""
+        """Sets whether reading and writing wait; otherwise they raise BlockingIOError."""
         self._blocks = blocks
 
     def secure(self, tls: Tls) -> None:

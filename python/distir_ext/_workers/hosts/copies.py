@@ -66,14 +66,14 @@ _LOST_AFTER = 20.0
 
 @dataclass(frozen=True)
 class Joined:
-    """What rank 0 knows when all copies are there.
+    """State of rank 0 when all copies have joined.
 
     Attributes:
-        asked: What was asked for: the place, and the token that the program stated.
-        leader: Meets the copies.
+        asked: The requested place, and the token that the program stated.
+        leader: The listener that copies join at.
         addresses: By rank where agents listen.
-        names: By rank what messages call the copy.
-        token: What all copies share.
+        names: By rank the name of the copy for messages.
+        token: The token that all copies share.
         ccl: The communication library that has been started.
     """
 
@@ -164,7 +164,7 @@ class Leader:
 
     Args:
         place: Its place.
-        token: What all copies share.
+        token: The token that all copies share.
         listener: Where the others come to; belongs to this from now on.
 
     Raises:
@@ -367,7 +367,7 @@ def serve(
 
     Args:
         place: This copy's.
-        token: What all copies share.
+        token: The token that all copies share.
         addresses: Where rank 0 may be reached.
         limit: How long it may take until all copies are there, in seconds.
         begun: Since when, on the clock ``time.monotonic``; None: from now on.

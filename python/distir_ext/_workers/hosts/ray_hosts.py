@@ -77,11 +77,11 @@ class Ray:
 
     @property
     def limit(self) -> float:
-        """How long Ray may take, in seconds."""
+        """Time that Ray may take to start, in seconds."""
         return start_limit(self.start_timeout, _START_LIMIT)
 
     def devices_of_host(self, num_workers: int) -> int:
-        """How many devices each host has.
+        """Returns the number of devices of each host.
 
         Args:
             num_workers: Workers of the session, one per device.
@@ -105,7 +105,7 @@ class Ray:
         return self.devices_per_host
 
     def bundle(self, devices: int, ccl: str) -> dict[str, float]:
-        """What Ray reserves for a host with so many devices.
+        """Returns the resources that Ray reserves for a host with so many devices.
 
         Args:
             devices: Devices of the host.
@@ -115,7 +115,7 @@ class Ray:
             Amounts by the name of the resource, as Ray takes them: ``{"CPU": 4}``.
 
         Raises:
-            ValueError: it is nothing.
+            ValueError: nothing would be reserved.
         """
         amounts: dict[str, float] = {"CPU": devices}
         if ccl == "nccl":

@@ -145,7 +145,7 @@ class Relay:
                 end.stream.close()
 
     def _patience(self) -> float | None:
-        """How long nothing has to be done, in seconds."""
+        """Returns the seconds until an answer has to be passed on; None if none waits."""
         if not any(each.found for each in self._open):
             return None
         until = min(each.until for each in self._open if each.found)

@@ -1,6 +1,6 @@
-"""Which hosts pass on to others what a controller says, where there are many of them.
+"""Tree of hosts that forward a controller's messages to others.
 
-Example: five hosts, of which nobody passes on to more than two. The controller writes to hosts 0
+Example: five hosts, none of which forwards to more than two. The controller writes to hosts 0
 and 3, host 0 to hosts 1 and 2, and host 3 to host 4::
 
     >>> [each.hosts for each in subtrees(range(5), 2)]
