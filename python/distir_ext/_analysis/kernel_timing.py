@@ -296,7 +296,7 @@ def _compiled(mod: tvm.IRModule, callees: set[str]) -> Any:
 
 
 def _arguments(calls: Sequence[_Call]) -> list[list[Any]]:
-    """Of each call; what lies in the same memory is the same tensor."""
+    """Builds the arguments of each call; operands in the same memory are one tensor."""
     weights: dict[Hashable, _Operand] = {}
     for call in calls:
         weights.update((each.memory, each) for each in call.operands if each.is_weight)

@@ -19,10 +19,10 @@ class Optimization:
     """As in the options of OptimizeCollectives."""
 
     matched: int
-    """How often it applied."""
+    """Number of places where it applied."""
 
     skipped: dict[str, int]
-    """How often it did not, by reason."""
+    """Number of places where it did not apply, by reason."""
 
 
 def is_optimized(mod: tvm.IRModule) -> bool:

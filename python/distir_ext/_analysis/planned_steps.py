@@ -48,7 +48,7 @@ def planned_steps(
 
 
 class StepsOfModule:
-    """Of a module that was planned as it is."""
+    """Steps of a module that was planned as it is."""
 
     def __init__(self, planned: PlannedProgram, cluster: Mapping[str, Any]) -> None:
         self._planned = planned
@@ -105,7 +105,7 @@ def _renaming(first: FunctionOnDevices, other: FunctionOnDevices) -> dict[str, s
 
 
 class _SharedSteps:
-    """Of a module of which one of several equal functions was planned."""
+    """Steps of a module of which one of several equal functions was planned."""
 
     def __init__(
         self,

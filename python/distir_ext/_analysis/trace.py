@@ -17,7 +17,7 @@ THREADS = {"compute": 0, "communication": 1}
 """The thread of a stream."""
 
 MICROSECONDS = 1e6
-"""Of a second."""
+"""Microseconds in a second."""
 
 
 def write_rows(

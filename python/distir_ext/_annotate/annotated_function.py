@@ -118,7 +118,7 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
 
 
 def shards_of(annotation: relax.Call) -> dict[int, int]:
-    """By dimension that an annotation shards, into how many shards.
+    """Returns the number of shards by dimension that an annotation shards.
 
     An axis of one device makes one shard, so that a plan does the same on meshes of all sizes.
     """

@@ -16,7 +16,7 @@ from tvm import relax
 FUSED_ATTR = "distir.fused_params"
 
 FusedParameters: TypeAlias = Mapping[str, tuple[int, tuple[str, ...]]]
-"""By name of a weight that was cut, the dimension and the names of its blocks."""
+"""Dimension and names of the blocks of each weight that was split, by name."""
 
 
 def fused_parameters(function: relax.Function) -> FusedParameters:

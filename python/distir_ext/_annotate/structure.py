@@ -139,7 +139,7 @@ class _Graph:
         return self.name(str(product.param.name))
 
     def size(self, name: str, dim: int) -> int:
-        """Of a dimension of a parameter; -1 if it is symbolic."""
+        """Returns the size of a parameter's dimension; -1 if it is symbolic."""
         return (sizes_of(self._params[name]) or ())[dim]
 
     def sources(self, product: Product) -> list[Product]:

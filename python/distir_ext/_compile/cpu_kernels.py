@@ -222,7 +222,7 @@ def _split_reduction(schedule: s_tir.Schedule, block: Any) -> Any | None:
 
 
 def _vectorize_lanes(schedule: s_tir.Schedule, block: Any) -> None:
-    """Of a block of partial results within a row: their loop becomes the innermost."""
+    """Makes the loop over partial results within a row the innermost, and vectorizes it."""
     axes = schedule.get(block).iter_vars
     lane_variable = schedule.get(block).writes[0].region[-1].min
     loops = schedule.get_loops(block)[-len(axes) :]

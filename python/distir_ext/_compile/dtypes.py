@@ -176,7 +176,7 @@ def _sign(builder: relax.BlockBuilder, call: relax.Call) -> Any:
 
 
 def _logical_not(other: Legalization) -> Legalization:
-    """Of numbers: whether they are zero, in the dtype that the call has."""
+    """Legalizes logical_not of numbers: compares them with zero, in the dtype of the call."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
         dtype, wanted = _dtype(call.args[0]), _dtype(call)

@@ -68,7 +68,7 @@ class _Terms:
         self._seen: dict[int, int] = {}
 
     def of(self, node: Any) -> int:
-        """Of an expression, or of all stores of a statement."""
+        """Returns the number of terms of an expression, or of all stores of a statement."""
         key = hash(node)
         if key not in self._seen:
             self._seen[key] = self._count(node)

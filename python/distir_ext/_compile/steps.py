@@ -29,7 +29,7 @@ class Step:
     """The phase that a module has reached then."""
 
     is_implied: bool
-    """Whether passes behind it run it by themselves."""
+    """True if passes behind it run it by themselves."""
 
     def alone(self) -> tvm.transform.Pass:
         """The pass without those that it implies."""

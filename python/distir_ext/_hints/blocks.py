@@ -73,7 +73,7 @@ class CutFunction:
 
     @property
     def parameters(self) -> dict[str, tuple[int, tuple[str, ...]]]:
-        """By name of a weight that was cut, the dimension and the names of its blocks."""
+        """Dimension and names of the blocks of each weight that was split, by name."""
         return {name: (cut.dim, self.blocks[name]) for name, cut in self.cuts.items()}
 
 

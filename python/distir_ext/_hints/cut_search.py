@@ -50,7 +50,7 @@ class _Range:
 
 
 _Ranges = dict[int, _Range]
-"""By dimension of a value."""
+"""Ranges of weights by dimension of a value."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class CutSearch:
                     self._values[var] = results[0]
 
     def _cut(self, call: relax.Call, value: relax.Expr) -> list[_Ranges]:
-        """Of the results of a split or slice that cuts a range; empty where it is none."""
+        """Returns the ranges of the results of a split or slice along a range, or none."""
         if operator_of(call) not in CUTTING:
             return []
         ranges, shape = self._values.get(value, {}), sizes_of(value) or ()
@@ -123,7 +123,7 @@ class CutSearch:
         return []
 
     def _taken(self, call: relax.Call, value: relax.Expr) -> list[_Ranges]:
-        """Of one entry of a range, which does not have the dimension; empty where it is none."""
+        """Returns the ranges of one entry along a range, which lacks that dimension, or none."""
         dim, entry = entry_taken(call) or (-1, 0)
         ranges = self._values.get(value, {})
         if dim not in ranges:
@@ -143,7 +143,7 @@ class CutSearch:
         return part
 
     def _computed(self, var: relax.Var, operands: list[relax.Expr]) -> list[_Ranges]:
-        """Of the results of a call that has what it computes of a range in the same place."""
+        """Returns the ranges of a call's results that it computes from ranges of its operands."""
         rule = self.program.rule(var)
         assert rule is not None
         found: list[_Ranges] = [{} for _ in rule.results]
@@ -160,7 +160,7 @@ class CutSearch:
         return found
 
     def _first(self, weight: tuple[str, int]) -> tuple[str, int]:
-        """Of the weights that are cut alike."""
+        """Returns the representative of the weights that are split alike."""
         while weight in self._with:
             above = self._with[weight]
             if above in self._with:

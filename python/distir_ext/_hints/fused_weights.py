@@ -175,7 +175,7 @@ def _called(functions: Iterable[relax.Function]) -> set[tvm.ir.GlobalVar]:
 
 
 def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.Var]]:
-    """By name of a weight its sharded dimensions and their shards; and all that is stated else.
+    """Finds the sharded dimensions of weights, with numbers of shards, and other annotated values.
 
     Blocks are not cut again.
     """

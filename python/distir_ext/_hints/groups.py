@@ -91,7 +91,7 @@ class Group:
 
 
 def sources(program: Program, region: Region, product: Product) -> set[relax.Var]:
-    """Of a region, what comes before a product."""
+    """Returns the values of a region that a product depends on."""
     starts = [product.data]
     if product.view.positions is not None:
         starts.append(product.view.positions)

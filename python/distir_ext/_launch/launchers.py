@@ -14,13 +14,13 @@ from distir_ext._text.printable import shown
 THIS_HOST = "127.0.0.1"
 RANK, SIZE, LEADER = "DISTIR_EXT_RANK", "DISTIR_EXT_WORLD_SIZE", "DISTIR_EXT_LEADER"
 PORT = "DISTIR_EXT_PORT"
-"""Where rank 0 listens, if the address of rank 0 states no port."""
+"""Port of rank 0, if the address of rank 0 states no port."""
 LISTENER = "DISTIR_EXT_LISTENER"
 """The descriptor of a socket that ``distir launch`` has opened for rank 0."""
 STORE_PORT = "MASTER_PORT"
-"""Where torchrun's store listens, at the host of rank 0."""
+"""Port of torchrun's store, at the host of rank 0."""
 TIMEOUT = "DISTIR_EXT_START_TIMEOUT"
-"""How many seconds it may take until all copies are there."""
+"""Seconds within which all copies have to start."""
 TOO_HIGH_FOR_A_STEP = 0xFFFFFFF0
 """Slurm numbers steps of its own from here: of the batch script, of an interactive shell."""
 

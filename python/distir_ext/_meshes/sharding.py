@@ -66,7 +66,7 @@ class Sharding(Shown):
 
     @property
     def blocks(self) -> Mapping[int, tuple[int, ...]]:
-        """By device, which part of each dimension it holds."""
+        """Index of the part of each dimension, by device."""
         return {device: self.spec.blocks[device] for device in self.devices}
 
     @property
@@ -81,10 +81,10 @@ class Sharding(Shown):
 
     @property
     def indices(self) -> dict[int, tuple[slice, ...]]:
-        """By device, the part of the global array that it holds, without padding.
+        """Part of the global array without padding, by device.
 
-        ``array[sharding.indices[3]]`` is what device 3 has of a NumPy array. A device of which
-        all is padding has an empty part.
+        ``array[sharding.indices[3]]`` is the part of a NumPy array on device 3. A device that has
+        only padding has an empty part.
 
         Raises:
             ValueError: A size is symbolic.

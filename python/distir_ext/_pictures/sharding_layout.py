@@ -41,7 +41,7 @@ class Part:
     padding: int
     """Indices of padding behind the end, which every device has that holds this part."""
     padded: float
-    """Which share of the shard that is, 0 to 1."""
+    """Share of the shard that is padding, 0 to 1."""
 
     @property
     def range(self) -> str:
@@ -70,16 +70,16 @@ class Cell:
     """A block of the array."""
 
     devices: tuple[int, ...]
-    """Who holds it."""
+    """Devices that hold it."""
     label: str
     """These in few characters."""
     ranges: tuple[str, ...]
     """Per dimension of the array, as NumPy slices."""
     color: str
     marked: bool
-    """Whether it stands out."""
+    """True if it stands out."""
     empty: bool
-    """Whether all of it is padding."""
+    """True if all of it is padding."""
 
     @property
     def description(self) -> str:
@@ -94,7 +94,7 @@ class Grid:
     """Blocks in rows and columns."""
 
     title: str
-    """Which part of the other dimensions it is; empty if there is no other grid."""
+    """Part of the other dimensions that it shows; empty if there is no other grid."""
     cells: tuple[tuple[Cell | None, ...], ...]
     """None where blocks are left out."""
 

@@ -36,10 +36,10 @@ class Event:
     """``"compute"`` or ``"communication"``."""
 
     name: str
-    """What is computed or communicated."""
+    """Name of the operator or collective."""
 
     kind: str
-    """What it is one of: ``"kernel"``, ``"all_reduce"``, ``"forward"``."""
+    """Category: ``"kernel"``, ``"all_reduce"``, ``"forward"``."""
 
     start: float
     """In seconds."""

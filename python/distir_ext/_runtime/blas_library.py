@@ -62,4 +62,4 @@ def use_blas() -> Path | None:
 
 
 LIBRARY = use_blas()
-"""What products of matrices are computed with."""
+"""Library that computes matrix products."""

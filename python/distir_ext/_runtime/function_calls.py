@@ -140,7 +140,7 @@ class Held:
 
     @property
     def parts(self) -> list[list[_Part]]:
-        """By virtual stage what workers run, which they are told before the first call.
+        """Programs of the workers by virtual stage, which they are told before the first call.
 
         Raises:
             RuntimeError: the workers are gone.
@@ -222,7 +222,7 @@ class FunctionCalls:
 
     @property
     def workers(self) -> Workers:
-        """Who have loaded it now."""
+        """Workers that have loaded the function now."""
         return self.held.workers
 
     def in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

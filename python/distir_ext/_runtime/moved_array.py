@@ -128,10 +128,12 @@ class MovedCut(Cut):
 
 
 class Passage:
-    """A way from workers to those of a session, open as a context for as long as they take it.
+    """Transfers arrays from other workers to the workers of a session.
+
+    It is a context that stays open until they have read the arrays.
 
     Args:
-        workers: Who get the arrays.
+        workers: The workers that get the arrays.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -278,7 +280,7 @@ def _blocks(held: HeldArray) -> Iterator[Block]:
 
 
 def _stored_bytes(held: HeldArray) -> int:
-    """Of all elements, each counted once; 0 if no file can have them."""
+    """Returns the bytes of all elements, each counted once; 0 if no file can store them."""
     try:
         return prod(held.shape) * stored_dtype(held.spec.dtype).itemsize
     except ValueError:

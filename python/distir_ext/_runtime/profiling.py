@@ -127,7 +127,7 @@ class _Reader:
     def read(
         self, repetition: int, noted: Sequence[Any], counted: Sequence[Any]
     ) -> tuple[list[ProfileEvent], list[ProfileStep]]:
-        """Of one call, what the workers have noted, per rank, and what their collectives are."""
+        """Reads the events that workers have noted in one call, and their collectives."""
         events: dict[int, list[_Timed]] = {}
         steps: dict[int, list[_Row]] = {}
         for device, rows, flows in zip(self._device_ids, noted, counted, strict=True):

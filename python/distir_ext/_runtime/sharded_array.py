@@ -77,7 +77,7 @@ class ShardedArray(Shown):
 
     @property
     def shards(self) -> Mapping[int, Any]:
-        """By device id its shard, with padding where the shards do not divide a size.
+        """Shards by device id, with padding where the shards do not divide a size.
 
         Those of processes have ``shape``, ``dtype`` and ``numpy()``.
         """
@@ -93,7 +93,7 @@ class ShardedArray(Shown):
 
     @property
     def workers(self) -> Workers:
-        """Who hold it."""
+        """Workers that hold the array."""
         return self._workers
 
     @property

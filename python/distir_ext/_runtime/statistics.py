@@ -41,7 +41,7 @@ class Traffic:
     """Ids of the devices of its group, or of those that send to it."""
 
     calls: int
-    """How often it ran."""
+    """Number of times that it ran."""
 
     bytes_sent: int
     """Bytes to other devices. Inside groups they are those of the ring algorithm (pairwise for
@@ -65,7 +65,7 @@ class Statistics(Printed):
     """
 
     traffic: tuple[Traffic, ...]
-    """By device, then in order of the first call."""
+    """Traffic by device, then in order of the first call."""
 
     @property
     def bytes_sent(self) -> int:

@@ -25,7 +25,7 @@ class WorkerValue:
         self._values = values
 
     def values_for(self, workers: Workers, where: str) -> Mapping[int, Any]:
-        """By device id its value.
+        """Returns the values by device id.
 
         Args:
             workers: The workers of the session that is to use the value.

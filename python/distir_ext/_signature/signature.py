@@ -187,7 +187,7 @@ class FunctionSpec:
 
     @cached_property
     def fused_specs(self) -> dict[str, TensorSpec]:
-        """By name of a weight that is several parameters, the type of the whole."""
+        """Types of weights that are split into several parameters, by name."""
         specs = {param.name: param.spec for param in self.weights}
         found = {}
         for each in self.fused:

@@ -92,26 +92,26 @@ class TensorSpec:
 
     @cached_property
     def _hash(self) -> int:
-        """Of what mostly differs: there may be thousands of devices."""
+        """Hash of the fields that mostly differ: there may be thousands of devices."""
         return hash((self.shape, self.dtype, self.mesh_shape, self.placement))
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension is cut."""
+        """Number of parts of each dimension."""
         return self._cut.parts
 
     @property
     def blocks(self) -> Mapping[int, tuple[int, ...]]:
-        """By device of the mesh the index of its part of each dimension."""
+        """Index of the part of each dimension, by device of the mesh."""
         return self._cut.of_device
 
     @cached_property
     def first_holders(self) -> dict[tuple[int, ...], int]:
-        """By block, the first device that holds it."""
+        """First device that holds each block."""
         return self._holders(self._cut.of_device)
 
     def holders(self, devices: Container[int]) -> dict[tuple[int, ...], int]:
-        """By block, the first device of some that holds it."""
+        """Returns the first of some devices that holds each block."""
         if all(device in devices for device in self.first_holders.values()):
             return self.first_holders
         return self._holders(devices)

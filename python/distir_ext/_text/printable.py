@@ -13,7 +13,7 @@ _CONTROL = re.compile(
     "\ufffe\uffff]"
 )
 LONGEST = 400
-"""How many characters of a name messages, tables and pictures show."""
+"""Most characters of a name that messages, tables and pictures show."""
 
 _LONG_WORD = re.compile(rf"\S{{{LONGEST + 1},}}")
 _CONTROL_OR_LINE = re.compile(f"[\t\n]|{_CONTROL.pattern}")

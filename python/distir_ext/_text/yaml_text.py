@@ -32,7 +32,7 @@ class YamlDocument:
     """For messages: ``"the configuration my.yaml"``."""
 
     lines: dict[Path, int]
-    """Where keys of mappings stand, from 1 on; ``("passes", "PadShards")``."""
+    """Lines of the keys of mappings, from 1 on; ``("passes", "PadShards")``."""
 
     def place(self, path: Path) -> str:
         """For messages: ``"the configuration my.yaml, line 3, passes.PadShards"``."""

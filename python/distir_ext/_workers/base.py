@@ -141,11 +141,11 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class Takers:
-    """Workers that all take the same of some values.
+    """Group of workers that take equal arguments for some values of a step.
 
     Attributes:
         ranks: The workers, ascending.
-        indices: Which values.
+        indices: Indices of these values.
     """
 
     ranks: tuple[int, ...]
@@ -169,7 +169,7 @@ class Holder(Protocol):
     """Owner of values that lie with workers, such as weights and programs."""
 
     def let_go(self) -> None:
-        """Forgets them."""
+        """Forgets the values."""
 
 
 class Workers(Lifecycle):

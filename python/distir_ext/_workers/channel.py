@@ -74,11 +74,11 @@ FROM_WORKERS = _KINDS - {"held", "part"}
 
 @dataclass(frozen=True)
 class Held:
-    """An object that workers hold: what a step gave, the same on each of them that has run it.
+    """Name of an object that workers hold: a result of a step on each worker that has run it.
 
     Attributes:
         step: The number of the step.
-        index: Which of the things that it gave.
+        index: Index of the object among the step's results.
     """
 
     step: int

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _ByBlock(Mapping[int, Any]):
-    """By device what belongs to its block."""
+    """Values by device, stored once for each block."""
 
     def __init__(self, blocks: Mapping[int, Block]) -> None:
         self._blocks = blocks

@@ -169,7 +169,7 @@ class Exchange:
 
     @property
     def late(self) -> list[int]:
-        """Who have not answered all that they were sent."""
+        """Ranks that have not answered all that they were sent."""
         return [rank for rank, sent in enumerate(self.sent) if len(self.answers[rank]) < sent]
 
     @property

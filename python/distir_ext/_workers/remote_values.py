@@ -91,7 +91,7 @@ class RemoteShards(Alike):
 
     @cached_property
     def _kind_of(self) -> dict[int, Any]:
-        """By rank what its worker says."""
+        """Answers by rank."""
         return {rank: said for ranks, said in self._kinds for rank in ranks}
 
     def __getitem__(self, device: int) -> Any:

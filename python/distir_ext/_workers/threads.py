@@ -251,7 +251,7 @@ class ThreadWorkers(Workers):
         ]
 
     def _leaves(self, step: ProgramStep, results: Any) -> list[list[Mapping[int, Any]]]:
-        """By part the leaves of what workers have returned, by device."""
+        """Returns the leaves of the workers' results by part, each by device."""
         found: list[list[Mapping[int, Any]]] = []
         for part in step.parts:
             if part.keeps:

@@ -1,4 +1,4 @@
-"""Who has connected to a host, and has not proved so far that it has the token."""
+"""Connections to a host that have not proved yet that they have the token."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Leader:
         return addresses
 
     def names(self, address: str) -> list[str]:
-        """By rank what messages call the copies, of which this one's agent is at the address."""
+        """Returns the names of copies for messages, by rank; this one's agent is at the address."""
         others = [
             f"{other.host} (rank {rank}, {other.process})"
             for rank, other in sorted(self._others.items())

@@ -139,7 +139,7 @@ class Hosts:
         return list(given) if isinstance(given, Sequence) else []
 
     def ranks(self, num_workers: int) -> list[list[int]]:
-        """By host the ranks of its workers.
+        """Returns the ranks of each host's workers.
 
         Args:
             num_workers: Workers of the session, one per device.

@@ -21,11 +21,11 @@ _MOST_AT_ONE_LEVEL = 32
 
 @dataclass(frozen=True)
 class Subtree:
-    """A host, and all those that what it is sent may be for.
+    """Host that gets a message, and the hosts that it forwards messages to.
 
     Attributes:
-        hosts: Their numbers; the first of them passes on to the others.
-        fanout: To how many at most.
+        hosts: Numbers of the hosts; the first of them forwards to the others.
+        fanout: Most hosts that one host forwards to.
     """
 
     hosts: range
