@@ -112,7 +112,7 @@ def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> Ti
 
     Args:
         mod: The planned program, for this host's CPU.
-        steps: What of it is timed.
+        steps: Steps that are timed.
         num_workers: Workers that share the host.
     """
     found = TimedKernels()
@@ -207,7 +207,7 @@ class _CallReader:
 
         Args:
             function: The function.
-            memory: Where its parameters lie, and what it binds.
+            memory: Memory of its parameters; that of its bindings is added.
         """
 
         def visit(block: relax.BindingBlock) -> None:

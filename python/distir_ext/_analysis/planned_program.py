@@ -64,8 +64,8 @@ def plan(
 
     Args:
         mod: A module after LowerCCL.
-        target: What ``dx.build`` would compile for.
-        known: What earlier modules have in common with this one. Kernels are called after those.
+        target: Target that ``dx.build`` would compile for.
+        known: Kernels of earlier modules, for reuse under their names.
     """
     passes = cpu.passes(target) if cpu_target.is_cpu(target) else gpu.passes(target)
     mod = in_dataflow(mod)

@@ -41,8 +41,8 @@ def planned_steps(
 
     Args:
         mod: After LowerCCL.
-        target: What ``dx.build`` would compile for.
-        cluster: What collectives take their times from.
+        target: Target that ``dx.build`` would compile for.
+        cluster: Cluster whose figures give the times of collectives.
     """
     return _shared(mod, target, cluster) or StepsOfModule(plan(mod, target), cluster)
 

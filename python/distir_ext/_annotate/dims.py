@@ -63,7 +63,7 @@ class Dim:
 
 
 DimEntry: TypeAlias = str | Sequence[str | EllipsisType] | EllipsisType | Dim | None
-"""What dims state of one tensor dimension: the mesh axis that shards it, several from major to
+"""Entry of dims for one tensor dimension: the mesh axis that shards it, several from major to
 minor, or None; with ``...`` at the end if it may be sharded further; or a :class:`Dim`."""
 
 
@@ -124,7 +124,7 @@ def read_dim(entity: str, entry: Any) -> Dim:
     """Reads an entry of dims.
 
     Args:
-        entity: What is annotated, for messages.
+        entity: Name of the annotated value in messages.
         entry: As in dims.
 
     Raises:

@@ -46,7 +46,7 @@ def find_structure(
         function: Says how many of its parameters are inputs.
         shards: Devices along the axis.
         axis: The mesh axis, for notes.
-        label: What notes call a parameter, by its name.
+        label: Label of a parameter in notes, by its name.
     """
     found, graph = Structure(), _Graph(function, label)
     roles = _pairs(graph)

@@ -37,7 +37,7 @@ class Bfloat16Products(GPUScheduleRule):
 
         Args:
             func: A kernel.
-            target: What it is for.
+            target: Target to compile for.
             _: Whether a space of schedules is wanted, which there is not.
         """
         arch = re.fullmatch(r"sm_(\d+)", str(target.attrs.get("arch", "")))

@@ -28,7 +28,7 @@ def pipeline(
     :func:`distir_ext.transform.ShareOperands`.
 
     Args:
-        target: What to compile for.
+        target: Target to compile for.
         blas: Whether products are left to a BLAS library, where one is installed.
         without: Names of passes of this package that do not run.
     """

@@ -34,7 +34,7 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     TVM's pipeline for the target, but kernels of float16, bfloat16 and float8 add in float32.
 
     Args:
-        target: What to compile for.
+        target: Target to compile for.
     """
     run = tvm.transform.Sequential(passes(target), name="distir_gpu")
 

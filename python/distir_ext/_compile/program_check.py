@@ -30,7 +30,7 @@ def check_programs(mod: tvm.IRModule, signature: Signature) -> None:
 
     Args:
         mod: A module behind LowerDistIR.
-        signature: What LowerDistIR wrote.
+        signature: The signature that LowerDistIR wrote.
 
     Raises:
         ValueError: A program is missing, has other parameters (in number, order, name

@@ -25,7 +25,7 @@ class Adapter:
     Attributes:
         down: The first product, whose columns are the rank.
         up: The second one.
-        beside: What its result is added to.
+        beside: The product to whose result its own is added.
     """
 
     down: Product

@@ -22,9 +22,9 @@ class Layer:
     """A layer that was found.
 
     Attributes:
-        name: What the names of its weights have in common.
+        name: Common prefix of the names of its weights.
         layer_type: As hints have it.
-        why: What shows its type.
+        why: Evidence for its type.
         modes: Of its weights.
         group: Its products.
     """

@@ -56,7 +56,7 @@ def group_experts(
     Args:
         function: Without branches.
         experts: By name of a weight the dimension of its experts.
-        groups: How many; divides the number of experts.
+        groups: Number of groups; divides the number of experts.
     """
     writer = _GroupWriter(Program(function), experts, groups)
     try:
@@ -78,7 +78,7 @@ class _Lifted:
         var: The value.
         dim: The dimension, which is ``groups`` times as long as that of the value it stands for.
         is_summed: Whether the value that it stands for is the sum over the groups.
-        choice: Which of the chosen experts are the group's.
+        choice: The chosen experts that are the group's.
         ids: The experts that are chosen.
     """
 

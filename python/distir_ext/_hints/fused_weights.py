@@ -41,8 +41,8 @@ class Separated:
 
     Attributes:
         mod: Its functions have a parameter for each block.
-        num_cut: How many weights were cut.
-        skipped: How many weights stay whole, by reason.
+        num_cut: Number of weights that were split.
+        skipped: Number of weights that were not split, by reason.
     """
 
     mod: tvm.IRModule

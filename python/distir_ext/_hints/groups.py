@@ -19,11 +19,11 @@ class Group:
     """The products of a layer.
 
     Attributes:
-        program: Where they are.
-        region: What they are computed in.
+        program: Program that has the products.
+        region: Region that computes them.
         closing: Those whose columns leave the layer.
         products: All, in order.
-        values: What is computed between the beginning of the layer and the closing products, these
+        values: Values computed between the beginning of the layer and the closing products, these
             included.
     """
 

@@ -44,7 +44,7 @@ class Program:
 
     Args:
         function: Its first parameters are inputs, ``num_input`` of them.
-        calls: What calls mean; those of TIR kernels mean something only with the module's.
+        calls: Factor rules of calls; those of TIR kernels are known only with the module's.
     """
 
     def __init__(self, function: relax.Function, calls: Calls | None = None) -> None:

@@ -58,7 +58,7 @@ def trace(
 
     Args:
         program: The program.
-        var: Where it begins.
+        var: Variable at which it begins.
         dim: Of the value.
         within: The values that are looked at; None: all.
     """

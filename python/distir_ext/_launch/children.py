@@ -46,8 +46,8 @@ def run_copies(command: Sequence[str], count: int) -> int:
     """Runs copies of a command to their end.
 
     Args:
-        command: What each of them runs.
-        count: How many.
+        command: Command that each copy runs.
+        count: Number of copies.
 
     Returns:
         The exit status of the first that failed, or 0; 128 and the signal, if one ended it, or
@@ -147,7 +147,7 @@ class _Running:
     """Copies that have not ended, and how they are made to.
 
     Attributes:
-        status: What the first that has failed, or a signal to this process, makes the exit status.
+        status: Exit status: that of the first failed copy, or of a signal to this process.
         copies: By rank.
     """
 

@@ -81,7 +81,7 @@ class Introduction:
 
     Attributes:
         token: The token that they share.
-        addresses: Where rank 0 may be reached, the likeliest first.
+        addresses: Addresses of rank 0, the likeliest first.
         file: A file of the token, which rank 0 removes when all copies have read it.
     """
 
@@ -99,9 +99,9 @@ def stated_place(rank: int | None, size: int | None, address: str | None) -> Pla
     """This copy's place, by what the program states, and otherwise by the environment.
 
     Args:
-        rank: Which copy it is.
-        size: How many there are.
-        address: Where rank 0 is.
+        rank: Index of the copy.
+        size: Number of copies.
+        address: Address of rank 0.
 
     Raises:
         LauncherError: the environment contradicts itself.
@@ -196,9 +196,9 @@ def introduce(
 
     Args:
         place: This copy's.
-        listener: Where rank 0 listens; None on all others.
+        listener: Socket at which rank 0 listens; None on all others.
         token: The token, if the program states it.
-        limit: How long others may take to come, in seconds.
+        limit: Time limit for other copies to join, in seconds.
 
     Raises:
         LauncherError: rank 0 cannot be found, or says nothing.

@@ -257,7 +257,7 @@ def as_mesh(value: Any, what: str) -> Mesh:
 
     Args:
         value: A :class:`Mesh`, or a mesh of TVM, JAX, PyTorch or NumPy.
-        what: What it is for, as errors begin: ``"the mesh of a sharding"``.
+        what: Its use, as errors begin: ``"the mesh of a sharding"``.
 
     Raises:
         TypeError: It is none; the message begins with what it is for.

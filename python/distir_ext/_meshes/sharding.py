@@ -167,7 +167,7 @@ def sharding_of_type(
         type_: Its type, whose mesh may be a view that has axes in another order, or split.
         shape: Its sizes.
         mesh: The mesh that users know.
-        dims: What they call the sharding.
+        dims: Its dims, by axis names of that mesh.
     """
     dtype = str(type_.tensor_ty.dtype or "")
     return _sharding(shape, dtype, type_.device_mesh, type_.placement, mesh, dims)

@@ -21,7 +21,7 @@ class StoredPart:
 
     Attributes:
         array: The array.
-        layout: How it is cut.
+        layout: Its blocks on a mesh.
         extent: The shape of every part.
     """
 

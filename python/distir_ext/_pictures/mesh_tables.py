@@ -65,7 +65,7 @@ def link_table(links: Mapping[str, Link], sizes: Sequence[int | None], launch: f
 
     Args:
         links: By what they join.
-        sizes: How many devices a link joins; None for any number.
+        sizes: Number of devices that a link joins; None for any number.
         launch: Seconds that starting a collective takes.
     """
     heads = ("between devices along", "size", "latency", "bandwidth", "gap")

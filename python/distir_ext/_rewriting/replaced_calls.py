@@ -80,7 +80,7 @@ class Writer:
     """Writes an expression as bindings in front of one that it is for.
 
     Args:
-        known: What the function has.
+        known: Contents of the function.
         binding: The binding whose value is replaced.
     """
 
@@ -146,7 +146,7 @@ def rebuilt(
 
     Args:
         body: It is not changed.
-        bindings: What stands in the place of a binding.
+        bindings: Bindings that replace a binding.
     """
 
     def of(binding: relax.Binding) -> list[relax.Binding]:

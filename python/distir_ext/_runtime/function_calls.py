@@ -43,9 +43,9 @@ class PreparedCall:
     """The checked arguments of a call.
 
     Attributes:
-        held: What it runs.
+        held: The loaded function that it runs.
         cutter: Keeps their memory, and knows their sizes.
-        inputs: What devices get of them.
+        inputs: Inputs by device.
     """
 
     held: Held
@@ -78,8 +78,8 @@ class Origin:
 
     Attributes:
         exe: The executable.
-        path: Where its weights are on disk; None if they were given as arrays, or not at all.
-        rename: How names of weights change.
+        path: Path of its weights on disk; None if they were given as arrays, or not at all.
+        rename: Renaming of weights.
         strict: Whether values without a weight are an error.
     """
 
@@ -94,9 +94,9 @@ class LoadedFunction:
     """A function of an executable that workers have loaded.
 
     Attributes:
-        origin: What it was loaded from, the same object for all functions of a model.
-        workers: Who has loaded it.
-        spec: What the signature says of it.
+        origin: Its source, the same object for all functions of a model.
+        workers: The workers that have loaded it.
+        spec: Its entry in the signature.
         machine: The virtual machine that has its programs.
         weights: Shards, by parameter index and device.
         sizes: Values of symbolic dimensions that weights have settled.
@@ -117,7 +117,7 @@ class Held:
     a restart the workers of before are closed.
 
     Attributes:
-        workers: Who have loaded it.
+        workers: The workers that have loaded it.
         sizes: Values of symbolic dimensions that weights have settled.
     """
 
@@ -197,9 +197,9 @@ class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
 
     Attributes:
-        held: What workers have loaded now; another object after a session was restarted.
-        origin: What it was loaded from.
-        spec: What the signature says of it.
+        held: The function as loaded now; another object after a session was restarted.
+        origin: Its source.
+        spec: Its entry in the signature.
 
     Raises:
         ValueError: a function with several virtual stages, for workers whose sends wait.
@@ -261,7 +261,7 @@ class FunctionCalls:
 
         Args:
             inputs: All of them in order.
-            held: What it is to run; None: what workers have loaded now.
+            held: The loaded function to run; None for the one that workers have now.
 
         Raises:
             As ``ModelFunction.__call__``, of its arguments.
@@ -294,7 +294,7 @@ class FunctionCalls:
         """Runs calls.
 
         Args:
-            calls: What was prepared, all of them for the same workers.
+            calls: Prepared calls, all for the same workers.
             order: Every virtual stage of every call once; those of a call in order.
             in_flight: Per rank how many calls it may have begun that the finishers have not ended;
                 None for any number.

@@ -123,8 +123,8 @@ class ModelFunction(Shown):
 
         Args:
             *inputs: As for a call.
-            repeat: How many calls are measured.
-            warmup: How many calls come before them, which are not.
+            repeat: Number of calls that are measured.
+            warmup: Number of calls before them, which are not measured.
             **named: Inputs by name.
 
         Returns:
@@ -333,7 +333,7 @@ def load_model(
     """Hands an executable to all workers and cuts its weights; see ``Session.load``.
 
     Args:
-        workers: Who get it.
+        workers: The workers that get it.
         origin: The executable, and how its weights are called.
         params: Its weights.
 

@@ -44,7 +44,7 @@ class MovedArray:
     """An array of which boxes are taken.
 
     Attributes:
-        workers: Who hold it.
+        workers: The workers that hold it.
         held: Its type and shards.
     """
 
@@ -69,8 +69,8 @@ class MovedBox:
 
     Attributes:
         array: It.
-        begin: Where it begins.
-        end: Where it ends, and where the array does if that is before.
+        begin: First index in the array.
+        end: Index behind the last one, within the array.
         extent: Its sizes.
     """
 
@@ -179,7 +179,7 @@ class Passage:
         What was brought before has to be taken by then.
 
         Args:
-            cuts: What devices get of values; lists have one for each field.
+            cuts: Values by device; lists have one for each field.
 
         Raises:
             WorkerError: a worker that holds some of it is gone.

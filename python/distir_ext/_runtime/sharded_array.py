@@ -158,9 +158,9 @@ class ShardedArray(Shown):
         """The shards of the devices of another type, if they are cut and placed as it says.
 
         Args:
-            workers: Who will use them.
+            workers: The workers that will use them.
             spec: The type; its dtype and sizes are those of this array.
-            where: What messages call the use.
+            where: Name of the use in messages.
 
         Returns:
             By device id its shard; None if the array has to be cut again, as where other workers
@@ -201,7 +201,7 @@ def global_shape(
     Args:
         spec: Its type.
         shards: By device id its shard; at least one.
-        where: What messages call it.
+        where: Its name in messages.
         sizes: Those of symbolic variables that are known.
 
     Raises:

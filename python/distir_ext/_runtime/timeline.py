@@ -136,8 +136,8 @@ def simulate(
 
     Args:
         schedule: Its devices are numbered from 0.
-        seconds: How long a stage takes on a microbatch: one number, or one per stage.
-        transfer: How long it takes from the end of a stage until the next one has its results,
+        seconds: Time of a stage on a microbatch: one number, or one per stage.
+        transfer: Time from the end of a stage until the next one has its results,
             while both devices may compute.
 
     Returns:

@@ -29,7 +29,7 @@ class WorkerValue:
 
         Args:
             workers: The workers of the session that is to use the value.
-            where: What the value is in the call, for errors.
+            where: Name of the value in the call, for errors.
 
         Raises:
             ValueError: other workers hold it; names ``where``.

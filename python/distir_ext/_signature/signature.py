@@ -87,7 +87,7 @@ class FunctionSpec:
         num_input: Parameters from this index on are weights.
         params: All parameters, with global types.
         result: Global type of the result.
-        programs: What devices run for it, in the order in which values go through them; no device
+        programs: Programs of its devices, in the order in which values go through them; no device
             has two of one virtual stage.
         fused: Weights that are several parameters.
         dividing: By name of a symbolic size that has to divide into its shards, since it cannot
@@ -210,7 +210,7 @@ class Signature:
 
     Attributes:
         device_ids: Ids of the devices.
-        device_type: What they are, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
+        device_type: Type of devices, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
         functions: The functions by name.
         partitions: Lists of disjoint groups of devices that communicate in its programs, as JSON.
         named_meshes: Those of the module that it was built from.

@@ -147,7 +147,7 @@ class TensorSpec:
 
         Args:
             sizes: Of the variables.
-            where: What messages call the tensor.
+            where: Name of the tensor in messages.
 
         Raises:
             ValueError: some are not given.

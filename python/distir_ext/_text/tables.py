@@ -109,7 +109,7 @@ def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     A cell has one line, unless it is a :class:`TextLines`; names of others are escaped in it.
 
     Args:
-        title: What it is of.
+        title: Title of the table.
         *columns: Their names.
         texts: So many of them, from the left, are text; the others are numbers.
     """

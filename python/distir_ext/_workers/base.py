@@ -50,7 +50,7 @@ class WorkerError(RuntimeError):
         kind: Kind of the worker's error, such as ``"ValueError"``; ``"TimeoutError"`` if it took
             too long, ``"ProcessLostError"`` if its process has ended, ``"HostLostError"`` if
             nothing is heard of its host, ``"ProtocolError"`` if what it sends is no answer.
-        backtrace: Where the worker's error was raised, as text.
+        backtrace: Backtrace of the worker's error, as text.
     """
 
     def __init__(self, failure: dict[str, Any]) -> None:
@@ -76,9 +76,9 @@ class BoundProgram:
 
     Attributes:
         name: Of the program.
-        ranks: Whose program it is, ascending.
+        ranks: Ranks that run the program, ascending.
         devices: Theirs; programs of the same devices have the same object.
-        native: What the workers make of it.
+        native: The program as the workers hold it.
     """
 
     name: str
@@ -180,7 +180,7 @@ class Workers(Lifecycle):
 
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
-        timeout: How long a step may take, in seconds; None for no limit.
+        timeout: Time limit of a step, in seconds; None for no limit.
     """
 
     def __init__(self, device_ids: Sequence[int], timeout: float | None) -> None:
@@ -265,7 +265,7 @@ class Workers(Lifecycle):
         """Runs one function on each worker and waits for all of them.
 
         Args:
-            name: What messages call this step.
+            name: Name of this step in messages.
             functions: Per rank a function: a program, or the name of a global function; None if
                 the worker has nothing to do.
             arguments: Per rank its arguments; native shards among them are cut.
@@ -292,7 +292,7 @@ class Workers(Lifecycle):
         waiting for other workers. The time limit is for each step.
 
         Args:
-            name: What messages call these steps.
+            name: Name of these steps in messages.
             steps: In order.
             finishers: Ranks; see :class:`ProgramStep`.
             timed: Whether times are asked for.
@@ -377,7 +377,7 @@ class Workers(Lifecycle):
         """Hands an executable to all workers.
 
         Args:
-            exe: What the user gave.
+            exe: The executable that the user passed.
             module: Its module.
 
         Returns:
@@ -393,7 +393,7 @@ class Workers(Lifecycle):
         Args:
             machine: As :meth:`load` returned it.
             name: Of the program.
-            devices: Whose program it is.
+            devices: Devices that run the program.
             takes: The program's arguments in order: a number stands for the input of that index of
                 a run, others are values that lie with the workers.
 
@@ -406,7 +406,7 @@ class Workers(Lifecycle):
         """Leaves values with the workers, to be passed as arguments later.
 
         Args:
-            name: What messages call this step.
+            name: Name of this step in messages.
             values: Per rank arguments as for :meth:`run`; boxes of files among them are read by
                 the workers.
 
@@ -421,9 +421,9 @@ class Workers(Lifecycle):
         """As :meth:`hold`, for values of which devices get parts (``cuts``).
 
         Args:
-            name: What messages call this step.
+            name: Name of this step in messages.
             values: The values.
-            takers: Who takes which of them; each worker is in one of these at most.
+            takers: Groups of workers, with the values of each; a worker is in at most one.
 
         Returns:
             For each value by device what stands for its part.

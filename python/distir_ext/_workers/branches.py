@@ -58,7 +58,7 @@ class Branch(ABC):
 
         Args:
             frame: The frame.
-            ranks: Which of the workers get it.
+            ranks: Ranks of the workers that get it.
             gathers: Whether their answers may wait for each other.
         """
         self._writer = FrameWriter(self._enclose(frame, ranks, gathers).pieces)

@@ -102,7 +102,7 @@ class Frame:
     """A frame to be sent, to one stream or several; see :class:`FrameWriter`.
 
     Args:
-        message: What it says: None, bool, int, float, str, bytes, shapes, tensors, native shards
+        message: Its content: None, bool, int, float, str, bytes, shapes, tensors, native shards
             (which are cut), held objects, arrays on disk, boxes and parts of them, frames; lists
             and dictionaries of these.
         cut: Shards that have been cut, by identity, shared by frames with the same message.
@@ -277,7 +277,7 @@ class FrameReader:
 
     Args:
         new_tensor: Makes the tensors that are received, from shape and dtype.
-        kinds: What messages may have in them, by the words of frames.
+        kinds: Kinds of values that messages may have, by the words of frames.
 
     Attributes:
         known: Messages by the bytes of their frames, for readers that receive the same from

@@ -60,7 +60,7 @@ class StoredCut(_ByBlock):
 
     Args:
         blocks: The block of each device.
-        part: What all of them can be told.
+        part: The part that is described to all of them alike.
 
     Attributes:
         part: As given.

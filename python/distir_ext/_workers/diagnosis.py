@@ -27,8 +27,8 @@ class Diagnosis:
         """The failure of an exchange that came first, or None.
 
         Args:
-            name: What messages call the step.
-            came: What came of it, if it has ended.
+            name: Name of the step in messages.
+            came: Its outcome, if it has ended.
             timeout: The limit that it had.
         """
         for rank, why in came.broken.items():

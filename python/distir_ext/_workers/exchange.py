@@ -31,7 +31,7 @@ class Request:
 
     Args:
         ranks: The workers, ascending.
-        message: What they are sent.
+        message: The message that they are sent.
         cut: Shards that have been cut, shared by requests of one round.
     """
 
@@ -262,11 +262,11 @@ def run_exchange(
     answer takes longer than the limit, or when the bell is rung.
 
     Args:
-        exchange: What is sent; receives the answers.
+        exchange: The requests; receives the answers.
         branches: By which all workers are reached, each by one.
         limit: In seconds; math.inf for none.
         abort: Called when a worker is lost, or lost to another one; makes those that wait fail.
-        lines: Whose ends are noticed; None: nobody's.
+        lines: Connections that are watched for disconnects; None for none.
         look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
             called now and then while nothing arrives.
         bell: Rung when the answers are of no use any more.

@@ -135,7 +135,7 @@ class KeyedSocket:
 
     Attributes:
         raw: The socket.
-        key: What encrypts it; empty for nothing.
+        key: Key that encrypts it; empty for none.
     """
 
     raw: socket.socket

@@ -73,11 +73,11 @@ class ProcessWorkers(Workers):
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
         ccl: Name of the communication library.
-        timeout: How long a step may take, in seconds; None for no limit.
+        timeout: Time limit of a step, in seconds; None for no limit.
         imports: Names of modules that each worker imports first.
-        hosts: Where they are; None: on this host.
+        hosts: Hosts of the workers; None: this host.
         bitwise: See :class:`Session`.
-        device: What workers compute on, if it is not what the communication library says.
+        device: Type of device to compute on, if not that of the communication library.
         announce: Called with this object before anything is started, so that it can be closed
             meanwhile.
 

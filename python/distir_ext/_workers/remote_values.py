@@ -18,8 +18,8 @@ class RemoteObject:
     """An object that workers hold for as long as this one lives.
 
     Args:
-        held: What they call it.
-        released: What workers may forget.
+        held: The workers' name of it.
+        released: Names that workers may forget.
     """
 
     def __init__(self, held: Held, released: list[Held]) -> None:
@@ -32,7 +32,7 @@ class RemoteTensor:
 
     Args:
         holder: Of its name.
-        workers: Who fetch it.
+        workers: The workers that fetch it.
         device: The worker's.
         description: Its shape and dtype, and its value if that is known already.
     """

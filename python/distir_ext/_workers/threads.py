@@ -116,7 +116,7 @@ class _Bound:
     Attributes:
         programs: By rank.
         kept: By rank its arguments, with None where a run's inputs are.
-        places: Where these are: the place among the arguments, and the index of the input.
+        places: Places of these inputs: the place among the arguments, and the index of the input.
     """
 
     programs: Mapping[int, Any]
@@ -137,7 +137,7 @@ class ThreadWorkers(Workers):
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
         ccl: Name of the communication backend.
-        timeout: How long a step may take, in seconds; None for no limit.
+        timeout: Time limit of a step, in seconds; None for no limit.
         announce: Called with this object before the first step, so that it can be closed meanwhile.
 
     Raises:

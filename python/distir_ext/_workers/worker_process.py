@@ -352,7 +352,7 @@ def serve(
         stream: The channel to the controller.
         board: As for :func:`main`; the descriptor is taken over.
         peers: As well.
-        keys: What encrypts these, by rank, in hexadecimal.
+        keys: Keys that encrypt these, by rank, in hexadecimal.
         imports: As well.
     """
     worker = None

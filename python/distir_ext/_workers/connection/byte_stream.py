@@ -43,7 +43,7 @@ class Stream:
         tls: As given, or what :meth:`secure` has begun.
         writing_waits_to_read: Whether writing, which does not wait, can go on only when something
             has arrived.
-        key: What encrypts the connection when it is handed to others; empty for nothing.
+        key: Key that encrypts the connection when it is handed to others; empty for none.
     """
 
     def __init__(self, raw: socket.socket, tls: Tls | None = None) -> None:

@@ -89,12 +89,12 @@ def connect(
 
     Args:
         address: As :func:`parse_address` reads it.
-        credentials: What both sides have.
+        credentials: Credentials of both sides.
         purpose: One of :data:`PURPOSES`.
-        opening: What is asked for. On an encrypted connection a new key is added to what is for
+        opening: The request. On an encrypted connection a new key is added to what is for
             a worker.
         dialled: A connection to it, which is taken over; None: one is made.
-        limit: How long it may take, in seconds; at most ``HANDSHAKE_LIMIT`` in any case.
+        limit: Time limit, in seconds; at most ``HANDSHAKE_LIMIT`` in any case.
 
     Raises:
         NotConnectedError: there is no such connection; says why.

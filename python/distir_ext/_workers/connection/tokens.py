@@ -86,7 +86,7 @@ def check_token(token: str, source: str) -> bytes:
 
     Args:
         token: The token, without white space around it.
-        source: Where it is from, in words.
+        source: Its source, in words.
 
     Raises:
         ValueError: it has fewer than 128 bits.

@@ -101,8 +101,8 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
 
     Args:
         place: This copy's.
-        token: What all copies share, if the program states it.
-        limit: How long it may take until all copies are there, in seconds.
+        token: Token that all copies share, if the program states it.
+        limit: Time limit for all copies to start, in seconds.
         ccl: The communication library of sessions; MPI is started for ``"mpi"``.
 
     Raises:
@@ -165,7 +165,7 @@ class Leader:
     Args:
         place: Its place.
         token: The token that all copies share.
-        listener: Where the others come to; belongs to this from now on.
+        listener: Socket that the others connect to; owned by this object from now on.
 
     Raises:
         RuntimeError: OpenSSL cannot be loaded.
@@ -368,8 +368,8 @@ def serve(
     Args:
         place: This copy's.
         token: The token that all copies share.
-        addresses: Where rank 0 may be reached.
-        limit: How long it may take until all copies are there, in seconds.
+        addresses: Addresses of rank 0.
+        limit: Time limit for all copies to start, in seconds.
         begun: Since when, on the clock ``time.monotonic``; None: from now on.
 
     Raises:

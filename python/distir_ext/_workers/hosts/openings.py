@@ -33,7 +33,7 @@ class SessionOpening:
         ccl: The communication library.
         imports: Modules that workers import.
         lost_after: See :class:`Hosts`.
-        versions: What the controller has.
+        versions: Versions of the controller.
     """
 
     session: str
@@ -57,7 +57,7 @@ class PeerOpening:
     """A connection between two workers, of ``source`` to ``target``, which is on this host.
 
     Attributes:
-        key: What encrypts it once it is the worker's; empty for nothing.
+        key: Key that encrypts it once it is the worker's; empty for none.
     """
 
     session: str

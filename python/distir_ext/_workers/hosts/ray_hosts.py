@@ -24,15 +24,15 @@ class Ray:
     last axes of a mesh lie within a host.
 
     Attributes:
-        hosts: How many there are, each on a node of its own.
-        devices_per_host: How many devices each host has; None: the mesh is divided among them.
-        resources: What Ray reserves on a node for each host, by Ray's names, such as
+        hosts: Number of hosts, each on a node of its own.
+        devices_per_host: Devices of each host; None: the mesh is divided among them.
+        resources: Resources that Ray reserves for each host, by Ray's names, such as
             ``{"CPU": 16, "accelerator_type:A100": 0.001}``. What it does not name is a CPU for
             each of the host's devices and, with ``ccl="nccl"``, a GPU; 0 reserves none.
         pack: Whether hosts may share nodes: Ray uses as few as it can.
         address: Of the cluster, as ``ray.init`` takes it, where this process has not connected to
             one. It counts no more once it has.
-        start_timeout: How long Ray may take to reserve nodes and start actors, in seconds; None:
+        start_timeout: Time limit for reserving nodes and starting actors, in seconds; None:
             the environment variable ``DISTIR_EXT_START_TIMEOUT``, or 60.
 
     Raises:

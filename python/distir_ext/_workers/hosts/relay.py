@@ -53,7 +53,7 @@ class _Gathering:
         gathers: Whether they wait for each other.
         missing: Workers that have not answered.
         found: By answer who has given it, of those that have not been passed on.
-        failures: Which of these say that a worker has failed.
+        failures: Those that say that a worker has failed.
         until: When they are passed on at the latest.
     """
 
