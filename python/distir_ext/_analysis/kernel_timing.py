@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 28
 
 
 class KernelNames:
-    """What a kernel is called whatever its module calls it: by what it computes on which shapes.
+    """Keys of kernels that do not depend on a module's names: hash of the code, and shapes.
 
     Args:
         mod: The planned program that the kernels are of.
@@ -47,11 +47,11 @@ class KernelNames:
         self._known: dict[str, str] = {}
 
     def of_step(self, step: Step) -> str:
-        """Of what a step runs."""
+        """Returns the key of the kernel that a step runs."""
         return self.of(step.callee, step.shapes)
 
     def of(self, callee: str, shapes: Sequence[str]) -> str:
-        """Of a kernel or packed function, with the shapes that it reads and writes."""
+        """Returns the key of a kernel or packed function on tensors of these shapes."""
         if callee not in self._known:
             function = self._functions.get(callee)
             is_kernel = isinstance(function, tirx.PrimFunc)
@@ -112,7 +112,7 @@ def time_calls(mod: tvm.IRModule, steps: Sequence[Step], num_workers: int) -> Ti
 
     Args:
         mod: The planned program, for this host's CPU.
-        steps: What of it is timed.
+        steps: Steps that are timed.
         num_workers: Workers that share the host.
     """
     found = TimedKernels()
@@ -207,7 +207,7 @@ class _CallReader:
 
         Args:
             function: The function.
-            memory: Where its parameters lie, and what it binds.
+            memory: Memory of its parameters; that of its bindings is added.
         """
 
         def visit(block: relax.BindingBlock) -> None:
@@ -249,7 +249,7 @@ class _CallReader:
 
 
 def _storage(call: relax.Call, memory: Mapping[relax.Var, Hashable]) -> Hashable:
-    """Where a tensor lies that is allocated in a storage; None of other calls."""
+    """Returns the storage that an allocated tensor lies in; None for other calls."""
     if isinstance(call.op, tvm.ir.Op) and call.op.name == "relax.memory.alloc_tensor":
         storage = call.args[0]
         return ("storage", memory.get(storage, storage))
@@ -257,7 +257,7 @@ def _storage(call: relax.Call, memory: Mapping[relax.Var, Hashable]) -> Hashable
 
 
 def _divides(kernel: tirx.PrimFunc) -> bool:
-    """Whether a kernel divides integers by what it reads: a process does not survive a zero."""
+    """Returns whether a kernel divides integers by its input: a zero there ends the process."""
     return _DIVISION.search(kernel.script()) is not None
 
 
@@ -296,7 +296,7 @@ def _compiled(mod: tvm.IRModule, callees: set[str]) -> Any:
 
 
 def _arguments(calls: Sequence[_Call]) -> list[list[Any]]:
-    """Of each call; what lies in the same memory is the same tensor."""
+    """Builds the arguments of each call; operands in the same memory are one tensor."""
     weights: dict[Hashable, _Operand] = {}
     for call in calls:
         weights.update((each.memory, each) for each in call.operands if each.is_weight)

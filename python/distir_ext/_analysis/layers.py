@@ -1,4 +1,4 @@
-"""Which layer of a model a step belongs to, read off the names of weights."""
+"""Finds the layer of a model that a step belongs to, from the names of weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OptimizeCollectives did to a module."""
+"""Reads the record of OptimizeCollectives in a module: matches and skipped cases."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Optimization:
     """As in the options of OptimizeCollectives."""
 
     matched: int
-    """How often it applied."""
+    """Number of places where it applied."""
 
     skipped: dict[str, int]
-    """How often it did not, by reason."""
+    """Number of places where it did not apply, by reason."""
 
 
 def is_optimized(mod: tvm.IRModule) -> bool:
-    """Whether OptimizeCollectives has been run."""
+    """Returns whether OptimizeCollectives has been run on a module."""
     return mod.attrs is not None and _ATTR in mod.attrs
 
 
 def optimizations(mod: tvm.IRModule) -> list[Optimization]:
-    """What each optimisation did, in the order in which they ran.
+    """Lists the optimisations in the order in which they ran, with what each one changed.
 
     Args:
         mod: A module after OptimizeCollectives, or after passes that follow it.

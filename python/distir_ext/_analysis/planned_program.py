@@ -40,7 +40,7 @@ def resolve_target(name: str) -> tvm.target.Target:
 
 
 class LegalizedOperators:
-    """What TVM has made of operators of earlier modules, all for one target."""
+    """Kernels into which TVM legalised operators of earlier modules, for reuse with one target."""
 
     def __init__(self) -> None:
         made = tvm_ffi.get_global_func("distir.analysis.LegalizedOperators")()
@@ -64,8 +64,8 @@ def plan(
 
     Args:
         mod: A module after LowerCCL.
-        target: What ``dx.build`` would compile for.
-        known: What earlier modules have in common with this one. Kernels are called after those.
+        target: Target that ``dx.build`` would compile for.
+        known: Kernels of earlier modules, for reuse under their names.
     """
     passes = cpu.passes(target) if cpu_target.is_cpu(target) else gpu.passes(target)
     mod = in_dataflow(mod)

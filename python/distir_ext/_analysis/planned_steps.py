@@ -23,7 +23,7 @@ class PlannedSteps(Protocol):
 
     @property
     def program(self) -> tvm.IRModule:
-        """What has the kernels that run."""
+        """The module that has the kernels that run."""
 
     @property
     def kernels(self) -> Mapping[str, FunctionSteps]:
@@ -41,14 +41,14 @@ def planned_steps(
 
     Args:
         mod: After LowerCCL.
-        target: What ``dx.build`` would compile for.
-        cluster: What collectives take their times from.
+        target: Target that ``dx.build`` would compile for.
+        cluster: Cluster whose figures give the times of collectives.
     """
     return _shared(mod, target, cluster) or StepsOfModule(plan(mod, target), cluster)
 
 
 class StepsOfModule:
-    """Of a module that was planned as it is."""
+    """Steps of a module that was planned as it is."""
 
     def __init__(self, planned: PlannedProgram, cluster: Mapping[str, Any]) -> None:
         self._planned = planned
@@ -56,7 +56,7 @@ class StepsOfModule:
 
     @property
     def program(self) -> tvm.IRModule:
-        """What has the kernels that run."""
+        """The module that has the kernels that run."""
         return self._planned.kernels
 
     @cached_property
@@ -96,7 +96,7 @@ def _shared(
 
 
 def _renaming(first: FunctionOnDevices, other: FunctionOnDevices) -> dict[str, str] | None:
-    """What the variables of a function are called in an equal one; None where that is not clear."""
+    """Maps variable names to those of an equal function; None if a name would have two."""
     found: dict[str, str] = {}
     for name, renamed in zip(map(str, first.variables), map(str, other.variables), strict=True):
         if found.setdefault(name, renamed) != renamed:
@@ -105,7 +105,7 @@ def _renaming(first: FunctionOnDevices, other: FunctionOnDevices) -> dict[str, s
 
 
 class _SharedSteps:
-    """Of a module of which one of several equal functions was planned."""
+    """Steps of a module of which one of several equal functions was planned."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _SharedSteps:
 
     @property
     def program(self) -> tvm.IRModule:
-        """What has the kernels that run."""
+        """The module that has the kernels that run."""
         return self._planned.kernels
 
     @cached_property
@@ -173,5 +173,5 @@ class _SharedSteps:
 
 
 def place_of(step: Step) -> int:
-    """Which of the communications of its function a collective is, where that one is shared."""
+    """Returns the index of a collective among the distinct communications of its function."""
     return int((step.plan or step.groups)[1:-1])

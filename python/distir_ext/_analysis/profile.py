@@ -1,4 +1,4 @@
-"""What a running program took: events of all devices, their totals and tables."""
+"""Profiles of running programs: events of all devices, their totals and tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProfileEvent:
     """The mesh axes of a collective."""
 
     repetition: int
-    """Which of the calls it belongs to, from 0."""
+    """Index of the call that it belongs to, from 0."""
 
     @property
     def moving(self) -> float:
@@ -83,26 +83,26 @@ class ProfileTotal:
     """Ids of those that run it."""
 
     count: int
-    """How often a device runs it in a call."""
+    """Number of times that a device runs it in a call."""
 
     seconds: float
-    """Of the devices' times the mean, without waiting; each is the median of the calls."""
+    """Mean over the devices of the median time per call, in seconds, without waiting."""
 
     waiting: float
-    """The same of waiting."""
+    """Mean over the devices of the median waiting time per call, in seconds."""
 
     slowest: float
-    """Of the devices' times without waiting the longest."""
+    """Time of the slowest device, in seconds, without waiting."""
 
     @property
     def imbalance(self) -> float:
-        """How many times as long as the mean the slowest device takes; 1 where all are alike."""
+        """Time of the slowest device over the mean of all devices; 1 if all are equal."""
         return self.slowest / self.seconds if self.seconds else 1.0
 
 
 @dataclass(frozen=True, repr=False)
 class Profile(Printed):
-    """What a function took on the workers of a session, operator by operator.
+    """Times of a function's operators on the workers of a session.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
     :meth:`to_perfetto` for https://ui.perfetto.dev.
@@ -112,27 +112,27 @@ class Profile(Printed):
     """The function that was called."""
 
     repetitions: int
-    """How many calls were measured."""
+    """Number of calls that were measured."""
 
     events: tuple[ProfileEvent, ...]
-    """By repetition, then by device, in the order in which they began."""
+    """Events by repetition, then by device, in the order in which they began."""
 
     steps: tuple[ProfileStep, ...]
     """When each device worked on each call; several for devices with several stages."""
 
     notes: tuple[str, ...] = ()
-    """What the figures leave out."""
+    """Notes on costs that the figures leave out."""
 
     @property
     def device_ids(self) -> tuple[int, ...]:
-        """Who took part, ascending."""
+        """Ids of the devices that took part, ascending."""
         return tuple(sorted({step.device for step in self.steps}))
 
     @property
     def seconds(self) -> float:
-        """Of one call, from the first begin on a device to the last end; the median of the calls.
+        """Seconds from a call's first begin on a device to its last end; the median of the calls.
 
-        Cutting arguments and putting results together, which the controller does, is not in it.
+        The controller's time for sharding arguments and assembling results is not included.
         """
         spans = []
         for steps in _grouped(self.steps, lambda step: step.repetition).values():
@@ -224,7 +224,7 @@ class Profile(Printed):
             )
 
     def _median(self, events: Iterable[ProfileEvent], of: Callable[[ProfileEvent], float]) -> float:
-        """Of the calls, each with the sum of its events."""
+        """Returns the median of the calls' sums over events."""
         sums = [0.0] * self.repetitions
         for event in events:
             sums[event.repetition] += of(event)

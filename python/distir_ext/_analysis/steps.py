@@ -28,9 +28,9 @@ class Step:
     groups: str
     plan: str
     given_bytes: float
-    """Of a collective, of what it is given."""
+    """Bytes of a collective's argument."""
     made_bytes: float
-    """Of a collective, of what it makes."""
+    """Bytes of a collective's result."""
     seconds: float
     live_bytes: float
     after: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ THREADS = {"compute": 0, "communication": 1}
 """The thread of a stream."""
 
 MICROSECONDS = 1e6
-"""Of a second."""
+"""Microseconds in a second."""
 
 
 def write_rows(
@@ -27,7 +27,7 @@ def write_rows(
 
     Args:
         path: A file that is made or replaced; compressed if its name ends with ``.gz``.
-        about: What the trace is of.
+        about: Subject of the trace.
         rows: Its events.
 
     Raises:
@@ -73,11 +73,11 @@ def event_row(
     Args:
         device: Its id.
         stream: ``"compute"`` or ``"communication"``.
-        name: What is written on it.
-        category: What it is filtered by, as ``"kernel"``.
+        name: Label of the event.
+        category: Category for filters, as ``"kernel"``.
         start: In seconds.
         duration: In seconds.
-        details: What is shown when it is clicked on.
+        details: Entries shown when it is selected.
     """
     return {
         "ph": "X",

@@ -1,7 +1,6 @@
-"""Where a function can be annotated, and the function with annotations there.
+"""Finds the values of a function that can be annotated, and annotates them.
 
-Whatever is annotated keeps its variable, which from then on holds the annotated value; so nothing
-else in the body is rewritten:
+An annotated value keeps its variable, so the rest of the body does not change:
 
     lv3 = R.matmul(x, w)                    lv3_computed = R.matmul(x, w)
                                             lv3 = R.dist.annotate_sharding(lv3_computed, ...)
@@ -28,7 +27,7 @@ PARAMETER, VARIABLE, RESULT = "parameter", "variable", "result"
 
 
 class Annotation(Protocol):
-    """What is to be said of a value."""
+    """An annotation of a value."""
 
     def on(self, value: relax.Expr) -> relax.Call:
         """The annotated value."""
@@ -50,7 +49,7 @@ class Site:
 
     @cached_property
     def label(self) -> str:
-        """What plans call it: ``w``, ``weights.0``, ``return``."""
+        """The name that plans use: ``w``, ``weights.0``, ``return``."""
         return ".".join([self.name, *map(str, self.path)])
 
     def __str__(self) -> str:
@@ -119,7 +118,7 @@ def annotated_already(function: relax.Function) -> dict[Site, relax.Call]:
 
 
 def shards_of(annotation: relax.Call) -> dict[int, int]:
-    """By dimension that an annotation shards, into how many shards.
+    """Returns the number of shards by dimension that an annotation shards.
 
     An axis of one device makes one shard, so that a plan does the same on meshes of all sizes.
     """

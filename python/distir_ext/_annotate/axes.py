@@ -1,4 +1,4 @@
-"""Which axis of a mesh does what in a plan."""
+"""Roles of mesh axes in a plan, such as tensor parallel or fully sharded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROLES = {
     "fsdp": ("fsdp", "dp", "data"),
     "batch": ("dp", "data", "batch", "fsdp"),
 }
-"""What axes do, and how they are called if a plan does not say."""
+"""Roles of axes, and the names of axes that have each role by default."""
 
 _WORDS = {
     "tp": "tensor parallel",

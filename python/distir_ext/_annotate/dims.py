@@ -1,8 +1,8 @@
-"""What is stated of a tensor beside the axes of its dimensions; knows nothing of TVM.
+"""Annotations of tensor dimensions: axes, open or closed, priority. Independent of TVM.
 
-A dimension is *closed* unless it says otherwise: it has exactly the axes that are stated. An *open*
-one has them first, and propagation may put others behind. Whoever reads dims takes a
-:class:`Dim` per dimension (:func:`read_dim`), and :func:`dims_text` writes them as users do::
+A dimension is *closed* by default: it is sharded by exactly the axes that are stated. An *open* one
+is sharded by them first, and propagation may add others behind. :func:`read_dim` reads an entry as
+a :class:`Dim`, and :func:`dims_text` writes dims as users do::
 
     (("dp", ...), None)      Dim("dp", open=True), Dim()
 """
@@ -19,15 +19,14 @@ from distir_ext._errors.spelling import did_you_mean
 
 @dataclass(frozen=True, init=False, repr=False)
 class Dim:
-    """What is stated of one tensor dimension, where axes alone do not say it.
+    """Sharding of one tensor dimension: mesh axes, openness and priority.
 
     Args:
         *axes: The mesh axes that shard it, major to minor.
         open: Whether propagation may shard it further, by axes behind these. ``("dp", ...)`` is
             short for ``Dim("dp", open=True)``, and ``...`` for ``Dim(open=True)``.
-        priority: When propagation begins to use what is stated of this dimension: first what has
-            the priority 0, as everything has by default, and when that has spread as far as it
-            does, what has 1, and so on.
+        priority: Round of propagation in which the axes of this dimension begin to spread. 0, the
+            default, comes first; when nothing of it spreads any further, 1 follows, and so on.
 
     Raises:
         TypeError: An axis is no name, or the priority no integer.
@@ -64,7 +63,7 @@ class Dim:
 
 
 DimEntry: TypeAlias = str | Sequence[str | EllipsisType] | EllipsisType | Dim | None
-"""What dims state of one tensor dimension: the mesh axis that shards it, several from major to
+"""Entry of dims for one tensor dimension: the mesh axis that shards it, several from major to
 minor, or None; with ``...`` at the end if it may be sharded further; or a :class:`Dim`."""
 
 
@@ -122,10 +121,10 @@ def replicated_axes(dims: Any) -> tuple[str, ...]:
 
 
 def read_dim(entity: str, entry: Any) -> Dim:
-    """What an entry of dims states.
+    """Reads an entry of dims.
 
     Args:
-        entity: What is annotated, for messages.
+        entity: Name of the annotated value in messages.
         entry: As in dims.
 
     Raises:
@@ -155,7 +154,7 @@ def read_dim(entity: str, entry: Any) -> Dim:
 
 
 def has_terms(entry: Any) -> bool:
-    """Whether an entry of dims says more than axes."""
+    """Returns whether an entry of dims states openness or a priority beside axes."""
     is_open = isinstance(entry, list | tuple) and ... in entry
     return isinstance(entry, Dim) or entry is ... or is_open
 

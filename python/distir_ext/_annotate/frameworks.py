@@ -17,7 +17,7 @@ from distir_ext._errors.spelling import counted
 
 @dataclass(frozen=True)
 class DeviceGrid:
-    """What an object says of a mesh.
+    """Devices and axis names of a framework's mesh.
 
     Attributes:
         shape: Number of devices along each axis.

@@ -1,4 +1,4 @@
-"""What a function says of weights that were cut into parameters of their own.
+"""Record of fused weights that were split into one parameter per block.
 
 The function attribute ``distir.fused_params`` has, for each such weight, the dimension along which
 its blocks are, and the names of the parameters: ``{"wqkv": [1, "wqkv_0", "wqkv_1", "wqkv_2"]}``.
@@ -16,11 +16,11 @@ from tvm import relax
 FUSED_ATTR = "distir.fused_params"
 
 FusedParameters: TypeAlias = Mapping[str, tuple[int, tuple[str, ...]]]
-"""By name of a weight that was cut, the dimension and the names of its blocks."""
+"""Dimension and names of the blocks of each weight that was split, by name."""
 
 
 def fused_parameters(function: relax.Function) -> FusedParameters:
-    """What a function says, with the names that its parameters have after printing and parsing."""
+    """Reads a function's record, with the parameter names that printing and parsing give."""
     attrs = function.attrs
     if attrs is None or FUSED_ATTR not in attrs:
         return {}

@@ -21,7 +21,7 @@ MIN_ELEMENTS = 1024
 def named_plan(
     function: relax.Function, plan: str, axes: Axes, func: str, inputs: Sequence[str] | None
 ) -> dict[str, Any]:
-    """What a plan by name states: from patterns on names of parameters to dims.
+    """Expands a plan's name to dims by patterns on parameter names.
 
     ``"tp"`` shards pairs of products by columns and rows, and the largest table;
     ``"fsdp"`` each parameter by its largest dimension that the devices divide. Another axis of the

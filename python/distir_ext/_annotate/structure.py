@@ -26,7 +26,7 @@ RESULT = "the result"
 
 @dataclass
 class Structure:
-    """What is sharded along one mesh axis.
+    """Dimensions of parameters that are sharded along one mesh axis.
 
     Attributes:
         dims: By parameter the dimension that is sharded, None if it is replicated, and why.
@@ -46,7 +46,7 @@ def find_structure(
         function: Says how many of its parameters are inputs.
         shards: Devices along the axis.
         axis: The mesh axis, for notes.
-        label: What notes call a parameter, by its name.
+        label: Label of a parameter in notes, by its name.
     """
     found, graph = Structure(), _Graph(function, label)
     roles = _pairs(graph)
@@ -95,7 +95,7 @@ def _pairs(graph: _Graph) -> dict[relax.Var, tuple[str | None, str]]:
 
 
 def _alone(graph: _Graph, product: Product) -> tuple[str | None, str]:
-    """What is done with a product that is in no pair."""
+    """Chooses the sharding of a product that is in no pair of products, and the reason."""
     users = graph.users(product)
     if users == {RESULT}:
         return "columns", "columns, its result is that of the model"
@@ -135,11 +135,11 @@ class _Graph:
         self._params = {str(each.name): each for each in self.program.weights}
 
     def label(self, product: Product) -> str:
-        """What notes call a product: its weight."""
+        """Returns the name of a product in notes: that of its weight."""
         return self.name(str(product.param.name))
 
     def size(self, name: str, dim: int) -> int:
-        """Of a dimension of a parameter; -1 if it is symbolic."""
+        """Returns the size of a parameter's dimension; -1 if it is symbolic."""
         return (sizes_of(self._params[name]) or ())[dim]
 
     def sources(self, product: Product) -> list[Product]:

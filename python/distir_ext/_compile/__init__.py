@@ -1,1 +1,1 @@
-"""What ``build`` does for each target: kernels, libraries, schedules, and what it checks."""
+"""Compilation by ``build`` for each target: kernels, libraries, schedules and checks."""

@@ -98,7 +98,7 @@ def _operators(kind: str) -> list[str]:
 
 
 def _adds(call: relax.Call) -> bool:
-    """Whether a call of one of these operators adds anything."""
+    """Returns whether a call of one of these operators adds up elements."""
     return bool(tvm_ffi.get_global_func("distir.rules.Accumulates")(call))
 
 

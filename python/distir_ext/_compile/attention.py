@@ -42,7 +42,7 @@ def _legalize(name: str, other: Legalization | None) -> Legalization:
 
 
 def _heads(tensor: relax.Expr) -> int | None:
-    """How many heads there are; None where that is symbolic or unknown."""
+    """Returns the number of heads; None if it is symbolic or unknown."""
     shape = tensor.ty.shape
     if not isinstance(shape, relax.ShapeExpr):
         return None

@@ -37,7 +37,7 @@ class Bfloat16Products(GPUScheduleRule):
 
         Args:
             func: A kernel.
-            target: What it is for.
+            target: Target to compile for.
             _: Whether a space of schedules is wanted, which there is not.
         """
         arch = re.fullmatch(r"sm_(\d+)", str(target.attrs.get("arch", "")))
@@ -71,7 +71,7 @@ def _taken_for_float16() -> Iterator[None]:
 
 
 class _Replaced:
-    """What TVM's schedule asks; other threads, which may schedule meanwhile, get TVM's answers."""
+    """Replaces functions that TVM's schedule calls, in this thread; other threads get TVM's own."""
 
     def __init__(self, dtypes_of: Any, intrinsics_of: Any) -> None:
         self._thread = threading.get_ident()

@@ -88,7 +88,7 @@ def _changed(mod: tvm.IRModule, change_of: Callable[[relax.Function], _Change]) 
 
 
 def _has_casts(body: relax.SeqExpr) -> bool:
-    """Whether a sequence, or a branch in it, has match_casts, or calls in place of them."""
+    """Returns whether a sequence, or a branch in it, has match_casts or calls that hide them."""
     return any(
         isinstance(binding, relax.MatchCast)
         or _show(binding) is not binding

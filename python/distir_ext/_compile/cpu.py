@@ -1,4 +1,4 @@
-"""How ``dx.build`` compiles for CPUs: the host's own instructions, BLAS, scheduled kernels."""
+"""Compiles for CPUs: the host's own instructions, BLAS and scheduled kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pipeline(
     :func:`distir_ext.transform.ShareOperands`.
 
     Args:
-        target: What to compile for.
+        target: Target to compile for.
         blas: Whether products are left to a BLAS library, where one is installed.
         without: Names of passes of this package that do not run.
     """

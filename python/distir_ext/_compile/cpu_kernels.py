@@ -59,7 +59,7 @@ def _is_scheduled(function: tirx.PrimFunc) -> bool:
 
 
 def _is_small(function: tirx.PrimFunc) -> bool:
-    """Whether no tensor of the kernel has so many elements that a schedule would matter."""
+    """Returns whether all tensors of a kernel are too small for a schedule to matter."""
     shapes = [getattr(param.ty, "shape", ()) for param in function.params]
     return all(_count([_static(dim) for dim in shape]) < SMALLEST_KERNEL for shape in shapes)
 
@@ -124,7 +124,7 @@ def _schedule_map(schedule: s_tir.Schedule, block: Any) -> None:
 
 
 def _share_rows(schedule: s_tir.Schedule, blocks: Sequence[Any]) -> bool:
-    """Whether rows of all operators are rows of what they read, and as many."""
+    """Returns whether blocks have equal numbers of rows, and rows depend on one row of inputs."""
     loops = [schedule.get_loops(block.block_rv)[:1] for block in blocks]
     numbers = {str(schedule.get(loop[0]).extent) for loop in loops if loop}
     return (
@@ -168,7 +168,7 @@ def _schedule_rows(schedule: s_tir.Schedule, blocks: list[Any], rows: int) -> No
 
 
 def _adds_rows(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether a block reduces, and neighbours in memory belong to different results."""
+    """Returns whether a block reduces, and neighbours in memory belong to different results."""
     found = schedule.get(block)
     spatial = [axis.var for axis in found.iter_vars if axis.iter_type == tirx.IterVar.DataPar]
     if len(spatial) == len(found.iter_vars) or len(found.writes) != 1:
@@ -222,7 +222,7 @@ def _split_reduction(schedule: s_tir.Schedule, block: Any) -> Any | None:
 
 
 def _vectorize_lanes(schedule: s_tir.Schedule, block: Any) -> None:
-    """Of a block of partial results within a row: their loop becomes the innermost."""
+    """Makes the loop over partial results within a row the innermost, and vectorizes it."""
     axes = schedule.get(block).iter_vars
     lane_variable = schedule.get(block).writes[0].region[-1].min
     loops = schedule.get_loops(block)[-len(axes) :]

@@ -15,7 +15,7 @@ _SEQUENCE_BYTES = 1 << 18
 
 
 def is_cpu(target: Any) -> bool:
-    """Whether kernels of a target are compiled by LLVM for tensors in the host's memory."""
+    """Returns whether LLVM compiles a target's kernels for tensors in the host's memory."""
     if target is None:
         return False
     known = tvm.target.Target(target)

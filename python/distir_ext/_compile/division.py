@@ -119,7 +119,7 @@ def _quotient(x: Any, y: Any) -> Any:
 
 
 def _is_opposite(remainder: Any, y: Any) -> Any:
-    """Whether a remainder and its divisor have different signs."""
+    """Returns the expression that a remainder and its divisor have different signs."""
     zero = _number(0, y)
     return tirx.Or(
         tirx.And(remainder < zero, y > zero),

@@ -69,12 +69,12 @@ _OF_BOOL = {
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether elements are floating-point numbers."""
+    """Returns whether a dtype is a floating-point type."""
     return "float" in str(dtype)
 
 
 def is_small_float(dtype: Any) -> bool:
-    """Whether elements are floats with fewer bits than float32."""
+    """Returns whether a dtype is a floating-point type with fewer bits than float32."""
     name = str(dtype)
     return name in ("float16", "bfloat16") or name.startswith("float8")
 
@@ -176,7 +176,7 @@ def _sign(builder: relax.BlockBuilder, call: relax.Call) -> Any:
 
 
 def _logical_not(other: Legalization) -> Legalization:
-    """Of numbers: whether they are zero, in the dtype that the call has."""
+    """Legalizes logical_not of numbers: compares them with zero, in the dtype of the call."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
         dtype, wanted = _dtype(call.args[0]), _dtype(call)

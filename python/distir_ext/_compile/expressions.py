@@ -23,5 +23,5 @@ def bind(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def is_nan(value: Any) -> Any:
-    """Whether an expression, a float of any dtype, is NaN."""
+    """Returns the expression that a float of any dtype is NaN."""
     return tirx.isnan(value.astype("float32") if is_small_float(value.ty.dtype) else value)

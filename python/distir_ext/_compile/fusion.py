@@ -33,7 +33,7 @@ def fuse_kernels() -> tvm.transform.Pass:
 
 
 def is_unfused(mod: tvm.IRModule) -> bool:
-    """Whether TVM could not fuse a module."""
+    """Returns whether TVM could not fuse the operators of a module."""
     return mod.attrs is not None and _UNFUSED_ATTR in mod.attrs
 
 

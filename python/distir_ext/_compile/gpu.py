@@ -1,4 +1,4 @@
-"""How ``dx.build`` compiles for GPUs: TVM's schedules, with sums of small floats in float32."""
+"""Compiles for GPUs: TVM's schedules, with sums of small floats in float32."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     TVM's pipeline for the target, but kernels of float16, bfloat16 and float8 add in float32.
 
     Args:
-        target: What to compile for.
+        target: Target to compile for.
     """
     run = tvm.transform.Sequential(passes(target), name="distir_gpu")
 
@@ -117,7 +117,7 @@ def _optimization_of(called: str) -> str:
 
 
 def _packed_functions(function: Any) -> list[str]:
-    """What a function calls of them; nothing of a kernel."""
+    """Lists the packed functions that a Relax function calls; none for a kernel."""
     found: list[str] = []
 
     def visit(expr: Any) -> None:

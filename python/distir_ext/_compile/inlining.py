@@ -44,7 +44,7 @@ def inline_blocks(schedule: s_tir.Schedule, blocks: Sequence[SBlockInfo]) -> lis
 
 
 def _stays_small(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether every reader of a block stays small with the block written out in it."""
+    """Returns whether all readers of a block stay small if it is inlined into them."""
     if len(schedule.get(block).writes) != 1:
         return False  # nor could it be written out
     written = schedule.get(block).writes[0].source
@@ -68,7 +68,7 @@ class _Terms:
         self._seen: dict[int, int] = {}
 
     def of(self, node: Any) -> int:
-        """Of an expression, or of all stores of a statement."""
+        """Returns the number of terms of an expression, or of all stores of a statement."""
         key = hash(node)
         if key not in self._seen:
             self._seen[key] = self._count(node)

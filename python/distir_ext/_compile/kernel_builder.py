@@ -16,9 +16,9 @@ class KernelBuilder:
     """A block builder whose kernels are made of other operands, and edited.
 
     Args:
-        builder: What everything else is done by.
-        operand: What an operand of a kernel, a tensor of ``te`` or a list of them, becomes.
-        edit: What a kernel becomes.
+        builder: Builder that does everything else.
+        operand: Maps an operand of a kernel, a tensor of ``te`` or a list of them.
+        edit: Maps a kernel to the one that replaces it.
     """
 
     def __init__(

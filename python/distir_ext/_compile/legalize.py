@@ -17,7 +17,7 @@ Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
 
 def prepare_operators() -> list[tvm.transform.Pass]:
-    """What is to be run before TVM's passes choose kernels for sorts and scans."""
+    """Returns the passes to run before TVM's passes choose kernels for sorts and scans."""
     return [accumulation.widen_scans(), order_by_keys()]
 
 

@@ -1,4 +1,4 @@
-"""What a program needs before and while TVM fuses its kernels and plans its memory."""
+"""Prepares programs for TVM's kernel fusion and memory plan, and guards its known failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distir_ext._compile.pass_context import pass_context
 
 
 def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with what can be fused in dataflow blocks.
+    """Returns the module with fusible bindings in dataflow blocks.
 
     Stages have no dataflow blocks, since they send; what lies between sends gets them for fusion.
     """

@@ -1,8 +1,8 @@
-"""Whether the programs of a lowered module still are what its signature says.
+"""Checks that the programs of a lowered module still match its signature.
 
-LowerDistIR writes down what each program takes and returns; a session cuts arrays by that. Passes
-that run behind LowerDistIR may change programs: ``relax.transform.LiftTransformParams`` gives other
-parameters in another order, which the session would take for those of before.
+LowerDistIR records the parameters and results of each program; sessions shard arrays by them.
+Passes after LowerDistIR may change programs: for example, ``relax.transform.LiftTransformParams``
+changes parameters and their order, and the session would pass the old ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_programs(mod: tvm.IRModule, signature: Signature) -> None:
 
     Args:
         mod: A module behind LowerDistIR.
-        signature: What LowerDistIR wrote.
+        signature: The signature that LowerDistIR wrote.
 
     Raises:
         ValueError: A program is missing, has other parameters (in number, order, name
@@ -90,7 +90,7 @@ def _check_results(function: relax.Function, spec: FunctionSpec, program: Progra
 
 
 def _is_renamed(param: ParamSpec, name: str, names: set[str]) -> bool:
-    """Whether a parameter has another name than printing and parsing may have given it.
+    """Returns whether a parameter was renamed other than by printing and parsing.
 
     Printed, ``fc1.weight`` is ``fc1_weight``, and a name that is taken gets a number.
     """
@@ -106,7 +106,7 @@ def _as_identifier(name: str) -> str:
 
 
 def _present(spec: Spec, devices: set[int]) -> Spec:
-    """What devices have of a parameter: of a tuple, the fields that lie on them."""
+    """Returns the part of a parameter on some devices: of a tuple, the fields that lie on them."""
     if not isinstance(spec, TupleSpec):
         return spec
     return TupleSpec(
@@ -121,7 +121,7 @@ def _lies_on(spec: Spec, devices: set[int]) -> bool:
 
 
 def _fits(ty: tvm.ir.Type, spec: Spec) -> bool:
-    """Whether a local type may be that of a shard; what a type leaves open fits."""
+    """Returns whether a local type may be that of a shard; an unknown part of a type fits."""
     if isinstance(spec, TupleSpec):
         return (
             isinstance(ty, relax.TupleType)

@@ -236,7 +236,7 @@ def _call(node: tvm.ir.Call) -> Any:
 
 
 def _has(value: Any) -> bool:
-    """Whether it is an expression with a type of elements."""
+    """Returns whether a value is an expression that has a dtype."""
     return hasattr(getattr(value, "ty", None), "dtype")
 
 

@@ -29,7 +29,7 @@ class Step:
     """The phase that a module has reached then."""
 
     is_implied: bool
-    """Whether passes behind it run it by themselves."""
+    """True if passes behind it run it by themselves."""
 
     def alone(self) -> tvm.transform.Pass:
         """The pass without those that it implies."""
@@ -66,10 +66,10 @@ def steps_until(until: str) -> list[Step]:
 
 
 def phase(mod: tvm.IRModule) -> str | None:
-    """How far a module has come on the way from annotations to SPMD programs.
+    """Returns the phase of compilation that a module is in, from annotations to SPMD programs.
 
     ``"annotated"``, ``"propagated"``, ``"legalized"``, ``"lowered"`` or ``"runtime"``; None where
-    nothing in it is distributed. It is read off the functions, and the least advanced one counts.
+    nothing in it is distributed. If functions differ, the least advanced one counts.
 
     Args:
         mod: A module, with annotations or without.

@@ -95,7 +95,7 @@ def _frames_without_lines() -> Iterator[None]:
 
 
 def _frames() -> Iterator[inspect.FrameInfo]:
-    """What ``inspect.stack`` gives its caller's caller, but for source lines."""
+    """Yields the frames of ``inspect.stack`` outside this module, without source lines."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals is globals():
         frame = frame.f_back

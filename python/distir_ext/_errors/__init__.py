@@ -1,1 +1,1 @@
-"""What is refused, how names are suggested, and where tracebacks end."""
+"""Errors: checks of arguments, suggested names, and shortened tracebacks."""

@@ -1,4 +1,4 @@
-"""Whether errors show all frames, also those that say nothing to whoever made a mistake."""
+"""Reads from the environment whether errors show all frames, internal ones included."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ VARIABLE = "DISTIR_EXT_FULL_TRACEBACKS"
 
 
 def are_tracebacks_full() -> bool:
-    """Whether the environment asks for them."""
+    """Returns whether the environment asks for full tracebacks."""
     return bool(os.environ.get(VARIABLE))

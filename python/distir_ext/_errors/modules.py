@@ -11,7 +11,7 @@ def check_module(mod: Any) -> None:
     """Refuses what is no module.
 
     Args:
-        mod: What a user gave for a module.
+        mod: The value that a user passed as a module.
 
     Raises:
         TypeError: It is a function or anything else.

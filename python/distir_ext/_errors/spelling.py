@@ -30,7 +30,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def _is_part(left: str, right: str) -> bool:
-    """Whether one is the beginning or the end of the other, up to a "_"."""
+    """Returns whether one name is the beginning or the end of the other, up to a "_"."""
     short, long = sorted((left, right), key=len)
     return bool(short) and (long.startswith(f"{short}_") or long.endswith(f"_{short}"))
 

@@ -89,7 +89,7 @@ def _lines_text(text: str) -> str:
 
 
 def _is_of_user(traceback: TracebackType | None) -> bool:
-    """Whether a function of the user has raised it."""
+    """Returns whether a function of the user raised the error."""
     if traceback is None:
         return False
     while traceback.tb_next is not None:
@@ -98,7 +98,7 @@ def _is_of_user(traceback: TracebackType | None) -> bool:
 
 
 def _is_internal(traceback: TracebackType | None) -> bool:
-    """Whether no frame is of the user's program."""
+    """Returns whether no frame is of the user's program."""
     while traceback is not None:
         if not _is_inside(traceback):
             return False
@@ -107,7 +107,7 @@ def _is_internal(traceback: TracebackType | None) -> bool:
 
 
 def _is_inside(traceback: TracebackType) -> bool:
-    """Whether a frame is of this package, or of what it calls: C++ and Cython are TVM's."""
+    """Returns whether a frame is of this package or of what it calls (C++ and Cython are TVM's)."""
     file = traceback.tb_frame.f_code.co_filename
     return (not file.endswith(".py") and not file.startswith("<")) or _is_known(file)
 

@@ -1,1 +1,1 @@
-"""How hints are found in programs, and written into them: products, layers, blocks of weights."""
+"""Sharding hints, found in programs and written into them: products, layers, weight blocks."""

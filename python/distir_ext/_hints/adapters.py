@@ -25,7 +25,7 @@ class Adapter:
     Attributes:
         down: The first product, whose columns are the rank.
         up: The second one.
-        beside: What its result is added to.
+        beside: The product to whose result its own is added.
     """
 
     down: Product
@@ -54,7 +54,7 @@ def adapters_of(group: Group) -> list[Adapter]:
 
 
 def is_narrower(product: Product) -> bool:
-    """Whether a product has fewer columns than it adds up."""
+    """Returns whether a product has fewer columns than rows that it sums over."""
     sizes = sizes_of(product.param)
     return sizes is not None and sizes[product.out_dim] < sizes[product.in_dim]
 
@@ -76,7 +76,7 @@ def _added_to(program: Program, var: relax.Var) -> Iterator[relax.Var]:
 
 
 def _terms(program: Program, var: relax.Var) -> Iterator[relax.Var]:
-    """What a value is the sum of, seen through scales."""
+    """Yields the terms of a sum; scaling and casts of terms are looked through."""
     pending = [var]
     while pending:
         value = pending.pop()

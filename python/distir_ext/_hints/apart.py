@@ -74,7 +74,10 @@ def _scattering(program: Program, starts: Iterable[tuple[relax.Var, int]]) -> se
 def _places(
     program: Program, user: relax.Var, at: tuple[relax.Var, int, int]
 ) -> Iterator[tuple[int, int]]:
-    """Where a call's results have a dimension of an operand, and what stands ahead of it there."""
+    """Yields the dimensions of a call's results that contain a dimension of an operand.
+
+    Each comes with the number of elements of the merged dimension that stand before it there.
+    """
     (var, dim, ahead), rule = at, program.rule(user)
     call = program.made[user]
     assert rule is not None
@@ -101,7 +104,10 @@ def _having(rule: CallRule, factor: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_stack(program: Program, var: relax.Var, merges: Collection[relax.Var]) -> bool:
-    """Whether it is only multiplied by another one: propagation itself keeps these apart."""
+    """Returns whether a value is only multiplied by others of ``merges``.
+
+    Propagation itself keeps the dimensions of these apart.
+    """
     users = program.users.get(var, [])
     return bool(users) and all(
         _is_matrix_product(program.rule(user))
@@ -275,7 +281,7 @@ def _has_axes(call: relax.Call) -> bool:
 
 
 def _is_matrix_product(rule: CallRule | None) -> bool:
-    """Whether the last dimensions of a result are rows of one operand times columns of another."""
+    """Returns whether a call is a matrix product of the last two dimensions of its operands."""
     if rule is None or not rule.is_product or len(rule.results) != 1:
         return False
     (left, right), result = rule.operands, rule.results[0]
@@ -285,7 +291,7 @@ def _is_matrix_product(rule: CallRule | None) -> bool:
 
 
 def _is_elementwise(rule: CallRule, operands: Sequence[relax.Expr]) -> bool:
-    """Whether every element of the result follows from those at its place in the operands."""
+    """Returns whether a result element depends only on operand elements at its position."""
     if any(kind != PARALLEL for kind in rule.kinds) or len(rule.results) != 1:
         return False
     result = rule.results[0]

@@ -38,11 +38,11 @@ from distir_ext._hints.writing import FunctionWriter, resized, with_size, with_t
 
 @dataclass(frozen=True)
 class Cut:
-    """How a weight is cut.
+    """Blocks of a weight along one dimension.
 
     Attributes:
-        dim: The dimension.
-        sizes: Of the blocks along it.
+        dim: The dimension that is split.
+        sizes: Sizes of the blocks, in order.
     """
 
     dim: int
@@ -73,7 +73,7 @@ class CutFunction:
 
     @property
     def parameters(self) -> dict[str, tuple[int, tuple[str, ...]]]:
-        """By name of a weight that was cut, the dimension and the names of its blocks."""
+        """Dimension and names of the blocks of each weight that was split, by name."""
         return {name: (cut.dim, self.blocks[name]) for name, cut in self.cuts.items()}
 
 
@@ -214,7 +214,10 @@ class _BlockWriter(FunctionWriter):
         return any(self._per_block(var, call, operands, index) for index in blocked)
 
     def _concat(self, var: relax.Var, call: relax.Call) -> bool:
-        """What is concatenated, convolved and split again never has to be whole."""
+        """Handles a concatenation whose result is split again at the same points.
+
+        It is kept in blocks, and the concatenated tensor is never computed.
+        """
         rank = len(sizes_of(var) or ())
         dim = int(call.attrs.axis) % rank if rank else 0
         parts: list[relax.Expr] = []
@@ -428,7 +431,10 @@ class _BlockWriter(FunctionWriter):
 def _places(
     rule: CallRule, tensors: Sequence[Sequence[tuple[int, ...]]], factor: int
 ) -> list[int | None] | None:
-    """Where tensors have a factor; None where one has it behind others, or twice."""
+    """Finds the dimension of each tensor that has a factor as its major one.
+
+    Returns None if a tensor has it as a minor factor, or in two dimensions.
+    """
     found: list[int | None] = []
     for dims in tensors:
         having = [at for at, dim in enumerate(dims) if factor in dim]

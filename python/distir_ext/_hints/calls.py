@@ -1,4 +1,4 @@
-"""What calls mean: their factor rules, and the same calls on tensors of other sizes.
+"""Factor rules of calls, and calls rewritten for tensors of other sizes.
 
 ``docs/rules.md`` explains factor rules. For ``matmul`` of (8, 16) and (16, 32)::
 
@@ -42,7 +42,7 @@ class CallRule:
 
     @property
     def is_product(self) -> bool:
-        """Whether products of elements of two operands are added up."""
+        """True if the call sums products of elements of two operands, as matmul does."""
         if len(self.operands) != 2:
             return False
         left, right = ({factor for dim in dims for factor in dim} for dims in self.operands)
@@ -62,7 +62,7 @@ class CallRule:
 
 
 class Calls:
-    """What the calls of a module mean.
+    """Factor rules of a module's calls.
 
     Args:
         mod: The module with the TIR kernels that are called; without one, nothing is known of
@@ -104,7 +104,7 @@ class Calls:
 
 
 def is_kernel_call(call: relax.Call) -> bool:
-    """Whether a call is of a TIR kernel."""
+    """Returns whether a call is of a TIR kernel."""
     is_operator = isinstance(call.op, tvm.ir.Op)
     return is_operator and len(call.args) > 0 and isinstance(call.args[0], tvm.ir.GlobalVar)
 

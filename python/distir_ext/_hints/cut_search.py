@@ -1,4 +1,4 @@
-"""Where a program takes weights apart: the blocks along a dimension that splits and slices cut.
+"""Finds weights that a program splits into blocks, by its splits and slices.
 
 ::
 
@@ -6,7 +6,7 @@
     lv1 = R.reshape(lv, (4, 10, 16))             of lv1, dimension 1 has 16 of them in each element
     lv2 = R.split(lv1, [4, 7], axis=1)           w is cut at columns 64 and 112
 
-Which dimension of a result has what of an operand's comes from factor rules.
+Factor rules relate dimensions of results to dimensions of operands.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Range:
         weight: The weight, and its dimension.
         begin: Of the part, in elements of the weight.
         end: Its end.
-        unit: The elements of the weight that one of the value's dimension has: of heads of 64
-            columns 64, of what eight are packed of into a word 1/8.
+        unit: Elements of the weight per element of the value's dimension: 64 if it counts heads of
+            64 columns, 1/8 if eight columns are unpacked from one word.
     """
 
     weight: tuple[str, int]
@@ -50,7 +50,7 @@ class _Range:
 
 
 _Ranges = dict[int, _Range]
-"""By dimension of a value."""
+"""Ranges of weights by dimension of a value."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class CutSearch:
     _points: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def cuts(self) -> dict[str, Cut]:
-        """How weights are cut, those that are."""
+        """Returns the blocks of each weight that is split, by name."""
         sizes: dict[tuple[str, int], int] = {}
         for param in self.program.weights:
             shape = sizes_of(param) or ()
@@ -108,7 +108,7 @@ class CutSearch:
                     self._values[var] = results[0]
 
     def _cut(self, call: relax.Call, value: relax.Expr) -> list[_Ranges]:
-        """Of the results of a split or slice that cuts a range; empty where it is none."""
+        """Returns the ranges of the results of a split or slice along a range, or none."""
         if operator_of(call) not in CUTTING:
             return []
         ranges, shape = self._values.get(value, {}), sizes_of(value) or ()
@@ -123,7 +123,7 @@ class CutSearch:
         return []
 
     def _taken(self, call: relax.Call, value: relax.Expr) -> list[_Ranges]:
-        """Of one entry of a range, which does not have the dimension; empty where it is none."""
+        """Returns the ranges of one entry along a range, which lacks that dimension, or none."""
         dim, entry = entry_taken(call) or (-1, 0)
         ranges = self._values.get(value, {})
         if dim not in ranges:
@@ -143,7 +143,7 @@ class CutSearch:
         return part
 
     def _computed(self, var: relax.Var, operands: list[relax.Expr]) -> list[_Ranges]:
-        """Of the results of a call that has what it computes of a range in the same place."""
+        """Returns the ranges of a call's results that it computes from ranges of its operands."""
         rule = self.program.rule(var)
         assert rule is not None
         found: list[_Ranges] = [{} for _ in rule.results]
@@ -160,7 +160,7 @@ class CutSearch:
         return found
 
     def _first(self, weight: tuple[str, int]) -> tuple[str, int]:
-        """Of the weights that are cut alike."""
+        """Returns the representative of the weights that are split alike."""
         while weight in self._with:
             above = self._with[weight]
             if above in self._with:

@@ -22,9 +22,9 @@ class Layer:
     """A layer that was found.
 
     Attributes:
-        name: What the names of its weights have in common.
+        name: Common prefix of the names of its weights.
         layer_type: As hints have it.
-        why: What shows its type.
+        why: Evidence for its type.
         modes: Of its weights.
         group: Its products.
     """
@@ -36,7 +36,7 @@ class Layer:
     group: Group
 
     def below(self, param: relax.Var) -> str:
-        """What a weight is called within the layer."""
+        """Returns the name of a weight within the layer."""
         name = str(param.name)
         has = name.startswith(self.name) and len(name) > len(self.name)
         return re.sub(r"^[._]", "", name[len(self.name) :]) if has else name
@@ -86,7 +86,7 @@ def _of_all(uses: Sequence[Mode]) -> Mode:
 def _sharing(
     modes: Sequence[Mode], own: Sequence[Mode], uses: Mapping[relax.Var, Sequence[Mode]]
 ) -> str:
-    """What a layer shares with others, as the end of a sentence."""
+    """Describes the weights that a layer shares with others, as the end of a sentence."""
     kept = {mode.param for mode in own}
     others = [str(mode.param.name) for mode in modes if mode.param not in kept]
     counts = {len(uses[mode.param]) for mode in own}
@@ -95,7 +95,7 @@ def _sharing(
 
 
 def _common(names: Sequence[str]) -> str:
-    """What names have in common, up to a dot or an underscore: ``layers_0_mlp``."""
+    """Returns the common prefix of names, up to a dot or an underscore: ``layers_0_mlp``."""
     if len(names) == 1:
         return re.sub(r"[._]weight$", "", names[0])
     common = _prefix(names)

@@ -56,7 +56,7 @@ def group_experts(
     Args:
         function: Without branches.
         experts: By name of a weight the dimension of its experts.
-        groups: How many; divides the number of experts.
+        groups: Number of groups; divides the number of experts.
     """
     writer = _GroupWriter(Program(function), experts, groups)
     try:
@@ -67,7 +67,7 @@ def group_experts(
 
 
 class _MeetError(Exception):
-    """What groups compute meets in an operator before it can be summed."""
+    """An operator combines the results of several groups before they can be summed."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Lifted:
         var: The value.
         dim: The dimension, which is ``groups`` times as long as that of the value it stands for.
         is_summed: Whether the value that it stands for is the sum over the groups.
-        choice: Which of the chosen experts are the group's.
+        choice: The chosen experts that are the group's.
         ids: The experts that are chosen.
     """
 
@@ -168,7 +168,7 @@ class _GroupWriter(FunctionWriter):
         return self._copies[ids, value]
 
     def _rewritten(self, value: relax.Var) -> relax.Var | None:
-        """What alone a value that is near the stream is made of; None where a norm made it."""
+        """Returns the only operand of a value near the residual stream; None after a norm."""
         reads = self.program.reads(self.program.made[value])
         if len(reads) != 1 or not isinstance(self.program.made[value], relax.Call):
             return None
@@ -233,7 +233,7 @@ class _GroupWriter(FunctionWriter):
         return self.emit(relax.op.expand_dims(wide, -1), "expert_positions"), choice
 
     def _goes_on(self, var: relax.Var, call: relax.Call) -> bool:
-        """Whether a call is computed per group: it leads to a product, or sums stay sums."""
+        """Returns whether a call is computed per group: before a product, or if sums stay sums."""
         operands = self.program.operands(call)
         lifted = [self._lifted[each] for each in operands if each in self._lifted]
         if var in self._products or any(var in self._leads[each.ids] for each in lifted):

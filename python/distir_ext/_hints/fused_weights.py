@@ -1,4 +1,4 @@
-"""Sharded weights that hold several, as Q | K | V: found by what reads them, and cut into blocks.
+"""Splits sharded fused weights, such as QKV, into blocks that splits in the program show.
 
 ::
 
@@ -41,8 +41,8 @@ class Separated:
 
     Attributes:
         mod: Its functions have a parameter for each block.
-        num_cut: How many weights were cut.
-        skipped: How many weights stay whole, by reason.
+        num_cut: Number of weights that were split.
+        skipped: Number of weights that were not split, by reason.
     """
 
     mod: tvm.IRModule
@@ -51,7 +51,7 @@ class Separated:
 
 
 def reported(found: Separated) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-    """What a pass report says of it: how many weights were cut, and why others were not."""
+    """Summarises for a pass report how many weights were split, and why others were not."""
     cut, reasons = found.num_cut, found.skipped
     return (
         {"weights that are cut into blocks": cut} if cut else {},
@@ -134,7 +134,7 @@ def _too_small(found: CutFunction, starts: Mapping[str, Mapping[int, int]]) -> s
 
 
 def holds_several(mod: tvm.IRModule, func: str) -> bool:
-    """Whether a program takes some weight apart, so that a plan that shards it may cut it."""
+    """Returns whether a program splits some weight, so that a plan that shards it may cut it."""
     shown = _with_operators(mod, [func])
     program = Program(shown[func], Calls(shown))
     ranks = {str(each.name): len(sizes_of(each) or ()) for each in program.weights}
@@ -154,7 +154,7 @@ def _with_operators(mod: tvm.IRModule, funcs: Collection[str]) -> tvm.IRModule:
 
 
 def _is_group(function: tvm.ir.BaseFunc) -> bool:
-    """Whether FuseOps has made a function, of which FuseTIR makes a kernel."""
+    """Returns whether FuseOps has made a function, to be turned into a kernel by FuseTIR."""
     attrs = function.attrs
     return isinstance(function, relax.Function) and attrs is not None and "Primitive" in attrs
 
@@ -175,7 +175,7 @@ def _called(functions: Iterable[relax.Function]) -> set[tvm.ir.GlobalVar]:
 
 
 def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.Var]]:
-    """By name of a weight its sharded dimensions and their shards; and all that is stated else.
+    """Finds the sharded dimensions of weights, with numbers of shards, and other annotated values.
 
     Blocks are not cut again.
     """
@@ -194,7 +194,7 @@ def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.V
 
 
 def _cuts(value: relax.Expr) -> bool:
-    """Whether it may be a block of what it is made of."""
+    """Returns whether a value may be a block of its operand."""
     return operator_of(value) in CUTTING or (
         isinstance(value, relax.Call) and entry_taken(value) is not None
     )

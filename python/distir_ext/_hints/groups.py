@@ -19,11 +19,11 @@ class Group:
     """The products of a layer.
 
     Attributes:
-        program: Where they are.
-        region: What they are computed in.
+        program: Program that has the products.
+        region: Region that computes them.
         closing: Those whose columns leave the layer.
         products: All, in order.
-        values: What is computed between the beginning of the layer and the closing products, these
+        values: Values computed between the beginning of the layer and the closing products, these
             included.
     """
 
@@ -45,7 +45,7 @@ class Group:
 
     @cached_property
     def chooses(self) -> frozenset[relax.Var]:
-        """What the choice of experts is made of."""
+        """The values that the choice of experts is computed from."""
         positions = [p.view.positions for p in self.experts]
         return frozenset(
             self.program.ancestors([p for p in positions if p is not None], self.region.values)
@@ -62,7 +62,7 @@ class Group:
         return tuple(p for p in self.products if p.var in found)
 
     def direct_sources(self, product: Product) -> tuple[Product, ...]:
-        """The same, but for those that are read through others only."""
+        """Returns the products that a product reads with no other product in between."""
         products = {each.var: each for each in self.products}
         found: dict[Product, None] = {}
         pending, seen = [product.data], set()
@@ -78,7 +78,7 @@ class Group:
         return tuple(found)
 
     def is_opening(self, product: Product) -> bool:
-        """Whether no other product comes before it."""
+        """Returns whether no other product comes before a product."""
         return not self.sources(product)
 
     def activation_products(self) -> Iterator[relax.Var]:
@@ -91,7 +91,7 @@ class Group:
 
 
 def sources(program: Program, region: Region, product: Product) -> set[relax.Var]:
-    """Of a region, what comes before a product."""
+    """Returns the values of a region that a product depends on."""
     starts = [product.data]
     if product.view.positions is not None:
         starts.append(product.view.positions)
@@ -131,7 +131,7 @@ def groups_of(stream: Stream, region: Region) -> list[Group]:
 
 
 def _reaches(program: Program, region: Region, product: Product) -> bool:
-    """Whether a product's columns are those of what leaves the region."""
+    """Returns whether a product's columns are those of the region's result."""
     return region.end in trace(program, product.var, product.result_dim, region.values).values
 
 

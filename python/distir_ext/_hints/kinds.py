@@ -1,4 +1,4 @@
-"""What kind of layer a group of products is, and why."""
+"""Finds the kind of layer that a group of products is, and the reason."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ def _convolutions(group: Group) -> Iterator[tuple[relax.Var, int]]:
 
 
 def _has_delta_rule(group: Group, convolved: list[tuple[relax.Var, int]]) -> bool:
-    """Whether a product has the same convolved columns on both sides: keys, scaled and not."""
+    """Returns whether a product has the same convolved columns in both operands.
+
+    A delta rule multiplies keys by scaled keys.
+    """
     program = group.program
     parts: dict[relax.Var, frozenset[tuple[relax.Var, int, int]]] = {}
     for var, dim in convolved:

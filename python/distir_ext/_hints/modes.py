@@ -1,4 +1,4 @@
-"""Which weights of a detected layer are sharded by columns, which by rows, and how they are fused.
+"""Chooses weights of a detected layer to be sharded by columns or rows, and finds their blocks.
 
 Products alternate: one by columns, the next by rows, whose results are summed over the devices.
 """
@@ -22,14 +22,14 @@ COLUMNS, ROWS, NONE = "colwise", "rowwise", "none"
 
 @dataclass(frozen=True)
 class Mode:
-    """What was found of a weight.
+    """Tensor-parallel mode of a weight, and its blocks.
 
     Attributes:
         param: The weight.
         tp_mode: As hints have it.
-        output_sizes: Of the blocks that its columns are cut into; empty if they are not.
-        units: How many columns or rows stay together, per block.
-        size: How many columns or rows there are; 0 if it is not sharded.
+        output_sizes: Sizes of the blocks that its columns are split into; empty if there are none.
+        units: Number of columns or rows per block that stay on one device, as those of a head.
+        size: Number of columns or rows; 0 if it is not sharded.
         why: Why it is not sharded; empty if it is.
     """
 
@@ -93,7 +93,7 @@ def _read_whole(group: Group, latent: Product) -> str:
 
 
 def _is_routed(group: Group, product: Product) -> bool:
-    """Whether a product leads to experts, or comes behind them: a router, a latent of experts."""
+    """Returns whether a product leads to experts (a router, a latent) or follows them."""
     if product in group.routers or set(group.sources(product)) & set(group.experts):
         return True
     leads = any(product in group.sources(expert) for expert in group.experts)

@@ -23,7 +23,7 @@ class WeightView:
         param: The weight.
         dims: For each dimension of the value the one of the weight; None for new ones.
         looked_up: The dimension of the weight along which entries are taken; None: all.
-        positions: Which entries are taken.
+        positions: Indices of the entries that are taken.
     """
 
     param: relax.Var
@@ -42,8 +42,8 @@ class Product:
         view: The weight.
         out_dim: The dimension of the weight that becomes columns of the result.
         in_dim: The dimension of the weight that is contracted.
-        result_dim: Where the result has its columns.
-        data_dim: Which dimension of the activations is contracted.
+        result_dim: Dimension of the result that has the columns.
+        data_dim: Dimension of the activations that is contracted.
     """
 
     var: relax.Var

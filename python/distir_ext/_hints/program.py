@@ -28,7 +28,7 @@ def sizes_of(value: relax.Expr) -> tuple[int, ...] | None:
 
 
 def is_float(value: relax.Expr) -> bool:
-    """Whether it is a tensor of floats."""
+    """Returns whether a value is a tensor of floats."""
     return isinstance(value.ty, relax.TensorType) and "float" in str(value.ty.dtype)
 
 
@@ -44,7 +44,7 @@ class Program:
 
     Args:
         function: Its first parameters are inputs, ``num_input`` of them.
-        calls: What calls mean; those of TIR kernels mean something only with the module's.
+        calls: Factor rules of calls; those of TIR kernels are known only with the module's.
     """
 
     def __init__(self, function: relax.Function, calls: Calls | None = None) -> None:
@@ -133,7 +133,7 @@ class Program:
         return found
 
     def ancestors(self, starts: Iterable[relax.Var], within: Iterable[relax.Var]) -> set[relax.Var]:
-        """What values are made of, the values themselves included, among ``within``."""
+        """Returns the values that ``starts`` depend on, themselves included, among ``within``."""
         allowed = within if isinstance(within, set | frozenset | dict) else set(within)
         found: set[relax.Var] = set()
         pending = [var for var in starts if var in allowed]
@@ -148,7 +148,7 @@ class Program:
 
 
 def cut_points(call: relax.Call, dim: int, size: int) -> list[tuple[int, int]] | None:
-    """Which part of a dimension each result of a split, or of a slice, has.
+    """Finds the range of a dimension that each result of a split or slice has.
 
     Returns:
         Begin and end for each result; None where the call cuts another dimension, or not in parts
@@ -207,7 +207,7 @@ def _slice(call: relax.Call, dim: int, size: int) -> list[tuple[int, int]] | Non
 
 
 def others_are_whole(call: relax.Call, dim: int, sizes: Sequence[int]) -> bool:
-    """Whether a slice takes all of every dimension but one."""
+    """Returns whether a slice takes all of every dimension but one."""
     result = sizes_of_type(call.ty)
     return result is not None and all(
         a == b for place, (a, b) in enumerate(zip(result, sizes, strict=True)) if place != dim

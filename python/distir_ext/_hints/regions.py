@@ -19,7 +19,7 @@ _NO_ORIGINS: frozenset[relax.Var] = frozenset()
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """What is computed between two values of the residual stream, or before a result.
+    """Computation between two values of the residual stream, or before a result.
 
     Attributes:
         end: The variable that leaves it, which is added to the stream or is a result.
@@ -78,12 +78,12 @@ class Stream:
                     self._ends.append(added)
 
     def _is_lookup(self, var: relax.Var) -> bool:
-        """Whether rows of a weight are looked up by an input: an embedding."""
+        """Returns whether an input looks up rows of a weight, as in an embedding."""
         reads = self.program.reads(self.program.made[var])
         return is_float(var) and any(read in self.weights.views for read in reads)
 
     def _added(self, var: relax.Var, value: relax.Expr) -> relax.Var | None:
-        """What is added to the stream; None where a value is no such sum."""
+        """Returns the term that is added to the residual stream; None if a value is no such sum."""
         if operator_of(value) != "add":
             return None
         operands = self.program.operands(value)

@@ -39,7 +39,7 @@ def _first_of(stream: Stream, group: Group) -> tuple[Group, Group] | None:
 
 
 def _divided(stream: Stream, group: Group, last: Product) -> tuple[Group, Group] | None:
-    """What leads to a product, and what comes behind it; None where something goes past it."""
+    """Splits a group after a product; None if a value bypasses that product."""
     program = group.program
     cone = program.ancestors([last.var], group.values)
     rest = group.values - cone
@@ -61,7 +61,7 @@ def _divided(stream: Stream, group: Group, last: Product) -> tuple[Group, Group]
 
 
 def _is_layer(group: Group) -> bool:
-    """Whether products are a layer; two with a latent in between are not."""
+    """Returns whether products form a layer; two with a latent in between do not."""
     kind = kind_of(group).layer_type
     if kind != "mlp":
         return kind != "unknown"

@@ -1,4 +1,4 @@
-"""Where the columns of a product go: which of them are cut apart, and which belong together."""
+"""Follows the columns of a product: the blocks that they are split into, and their groups."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from distir_ext._hints.program import (
 
 @dataclass
 class Trace:
-    """What becomes of the elements of one dimension.
+    """Values that the elements of one dimension reach.
 
     Attributes:
-        size: Of the dimension.
-        cuts: Where splits and slices cut it, from 0 to the size.
-        units: Ranges whose elements are put in groups, and the size of a group: heads.
-        parts: Values that have a range of it only.
-        values: All values that have it, or a range of it, with the dimension in them.
+        size: Size of the dimension.
+        cuts: Positions at which splits and slices cut it, from 0 to the size.
+        units: By range the size of the groups that its elements are put in, such as heads.
+        parts: By value its range, for values that have only a part of the dimension.
+        values: By value its dimension that corresponds to the dimension or a range of it.
     """
 
     size: int
@@ -58,7 +58,7 @@ def trace(
 
     Args:
         program: The program.
-        var: Where it begins.
+        var: Variable at which it begins.
         dim: Of the value.
         within: The values that are looked at; None: all.
     """
@@ -117,7 +117,7 @@ def _through(
 
 
 def _cuts_alone(call: relax.Call, dim: int, value: relax.Var) -> bool:
-    """Whether a split or slice cuts no other dimension of its operand."""
+    """Returns whether a split or slice cuts no other dimension of its operand."""
     if isinstance(call.ty, relax.TupleType):
         return True
     return others_are_whole(call, dim, sizes_of(value) or ())

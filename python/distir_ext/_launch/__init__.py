@@ -1,1 +1,1 @@
-"""Where this process is among the copies of a script that a launcher has started."""
+"""Rank and size of this process among the copies of a script that a launcher has started."""

@@ -46,8 +46,8 @@ def run_copies(command: Sequence[str], count: int) -> int:
     """Runs copies of a command to their end.
 
     Args:
-        command: What each of them runs.
-        count: How many.
+        command: Command that each copy runs.
+        count: Number of copies.
 
     Returns:
         The exit status of the first that failed, or 0; 128 and the signal, if one ended it, or
@@ -109,7 +109,7 @@ def _interruptions() -> Iterator[tuple[int, list[int]]]:
 
 
 def _follower(launcher: int) -> Callable[[], None]:
-    """What a copy does before anything else: it ends with the launcher."""
+    """Returns a function for a copy to run before its command: it ends when the launcher ends."""
     prctl = ctypes.CDLL(None).prctl
 
     def follow() -> None:
@@ -122,7 +122,7 @@ def _follower(launcher: int) -> Callable[[], None]:
 
 
 class _Lines:
-    """What a copy prints on one of its outputs, by lines that say which copy it is."""
+    """Passes on one output stream of a copy by lines, each prefixed with the copy's rank."""
 
     def __init__(self, rank: int, source: IO[bytes], target: IO[bytes]) -> None:
         self.source = source
@@ -147,7 +147,7 @@ class _Running:
     """Copies that have not ended, and how they are made to.
 
     Attributes:
-        status: What the first that has failed, or a signal to this process, makes the exit status.
+        status: Exit status: that of the first failed copy, or of a signal to this process.
         copies: By rank.
     """
 
@@ -253,7 +253,10 @@ def _watch(
 
 
 def _pass_on_the_rest(selector: selectors.BaseSelector) -> None:
-    """What copies have printed last; what they have started may have their outputs for long."""
+    """Passes on the remaining output of copies that have ended, for a limited time.
+
+    Processes that the copies have started may keep the outputs open for long.
+    """
     deadline = time.monotonic() + _LAST_OUTPUT_LIMIT
     while any(isinstance(key.data, _Lines) for key in selector.get_map().values()):
         ready = selector.select(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Which launcher has started this process, of all that the environment says."""
+"""Finds the launcher that has started this process, from environment variables."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _wrong_is_an_error(launcher: str, reader: Reader) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an environment says of who started this process.
+    """Launchers that an environment names.
 
     Attributes:
-        place: Which copy it is, by the innermost launcher; None: no launcher started it.
-        outer: What launchers say that this one was started by, such as Slurm of ``srun torchrun``.
-        notes: What looks like a launcher and is none, in words: variables of a shell inside an
+        place: Rank and size by the innermost launcher; None if no launcher started the process.
+        outer: Places by the launchers around that one, such as Slurm of ``srun torchrun``.
+        notes: Variables that look like a launcher's and are not, in words: of a shell inside an
             allocation of Slurm, an indexed Job that does not state how many pods it has.
     """
 
@@ -59,9 +59,9 @@ class Findings:
 
 
 def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
-    """Which copy of a script this process is.
+    """Finds the rank of this process, and the number of copies of its script.
 
-    Launchers are looked for from the inside: the variables ``DISTIR_EXT_RANK``,
+    The innermost launcher counts, in this order: the variables ``DISTIR_EXT_RANK``,
     ``DISTIR_EXT_WORLD_SIZE`` and ``DISTIR_EXT_LEADER``, which anybody may set; torchrun; MPI (Open
     MPI; MPICH and what starts processes as it does); steps of Slurm; LeaderWorkerSet and indexed
     Jobs of Kubernetes. An indexed Job does not tell its pods how many they are:
@@ -80,7 +80,7 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
 
 
 def look_around(environment: Mapping[str, str] | None = None) -> Findings:
-    """What the environment says of who started this process, for people; see :func:`find_place`.
+    """Finds all launchers in the environment, for display; see :func:`find_place`.
 
     Args:
         environment: Variables by name; None: those of this process.
@@ -103,7 +103,7 @@ def look_around(environment: Mapping[str, str] | None = None) -> Findings:
 
 
 def _read(launcher: Launcher, variables: Mapping[str, str]) -> tuple[Place | None, str | None]:
-    """What a launcher says, or why what is there of it says nothing."""
+    """Reads a launcher's variables: the place of this process, or a note why they state none."""
     missing = [name for name in launcher.needed if not variables.get(name, "").strip()]
     telling = {
         name: value for name in launcher.telling if (value := variables.get(name, "").strip())

@@ -1,8 +1,8 @@
-"""How the copies of a script learn from rank 0 where it listens, and the token.
+"""Sends the address and the token of rank 0 to the other copies of a script.
 
-torchrun and MPI hand on a message. Under all others each copy knows where rank 0 is, and the token
-is stated. On one machine the message names a file of the token that only its owner may read: other
-users may read, and write, what torchrun hands on.
+Under torchrun and MPI, rank 0 sends a message. Under other launchers each copy knows the address of
+rank 0, and the token is stated. On one machine the message names a file of the token that only its
+owner may read: other users may read, and write, messages of torchrun.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ _START_LIMIT = 300.0
 
 @dataclass(frozen=True)
 class Introduction:
-    """What all copies know in the end.
+    """Token and addresses by which all copies reach rank 0.
 
     Attributes:
         token: The token that they share.
-        addresses: Where rank 0 may be reached, the likeliest first.
+        addresses: Addresses of rank 0, the likeliest first.
         file: A file of the token, which rank 0 removes when all copies have read it.
     """
 
@@ -99,9 +99,9 @@ def stated_place(rank: int | None, size: int | None, address: str | None) -> Pla
     """This copy's place, by what the program states, and otherwise by the environment.
 
     Args:
-        rank: Which copy it is.
-        size: How many there are.
-        address: Where rank 0 is.
+        rank: Index of the copy.
+        size: Number of copies.
+        address: Address of rank 0.
 
     Raises:
         LauncherError: the environment contradicts itself.
@@ -125,11 +125,11 @@ def stated_place(rank: int | None, size: int | None, address: str | None) -> Pla
 
 
 def start_limit(timeout: float | None, otherwise: float = _START_LIMIT) -> float:
-    """How long it may take until all copies are there, in seconds.
+    """Returns the time within which all copies have to start, in seconds.
 
     Args:
-        timeout: What the program states.
-        otherwise: If neither it nor the environment states anything.
+        timeout: The limit that the program states, or None.
+        otherwise: The limit if neither the program nor the environment states one.
 
     Raises:
         LauncherError: the environment states no number of seconds.
@@ -150,10 +150,10 @@ def start_limit(timeout: float | None, otherwise: float = _START_LIMIT) -> float
 
 
 def open_listener(place: Place) -> socket.socket:
-    """Where rank 0 meets the others.
+    """Opens the socket at which rank 0 accepts the other copies.
 
     Raises:
-        LauncherError: it is not known where that is, or this process cannot listen there.
+        LauncherError: the address of rank 0 is unknown, or this process cannot listen there.
     """
     if inherited := os.environ.pop(LISTENER, "").strip():
         return _inherited_listener(inherited, place)
@@ -196,9 +196,9 @@ def introduce(
 
     Args:
         place: This copy's.
-        listener: Where rank 0 listens; None on all others.
+        listener: Socket at which rank 0 listens; None on all others.
         token: The token, if the program states it.
-        limit: How long others may take to come, in seconds.
+        limit: Time limit for other copies to join, in seconds.
 
     Raises:
         LauncherError: rank 0 cannot be found, or says nothing.
@@ -246,7 +246,7 @@ def _make(stated: str | None, is_here: bool, addresses: list[str]) -> Introducti
 
 
 def _written(made: Introduction, stated: str | None) -> bytes:
-    """What rank 0 says: addresses, and the token or where it is, unless all copies have it."""
+    """Encodes the message of rank 0: addresses, and the token or its file if it is not stated."""
     said: dict[str, Any] = {"addresses": made.addresses}
     if made.file is not None:
         said["file"] = str(made.file)
@@ -256,10 +256,10 @@ def _written(made: Introduction, stated: str | None) -> bytes:
 
 
 def _read(said: bytes, stated: str | None, is_here: bool) -> Introduction:
-    """What :func:`_written` has written; what comes from another user is of no use.
+    """Decodes the message of :func:`_written`, which may come from another user.
 
     Raises:
-        ValueError: it makes no sense, or the file is none that rank 0 has made.
+        ValueError: the message is malformed, or rank 0 has not made the file that it names.
     """
     if len(said) > _MOST_BYTES:
         raise ValueError(f"what rank 0 says makes no sense (it has {len(said)} bytes)")

@@ -1,4 +1,4 @@
-"""What each launcher puts into the environment of the copies that it starts."""
+"""Environment variables that each launcher sets for the copies that it starts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from distir_ext._text.printable import shown
 THIS_HOST = "127.0.0.1"
 RANK, SIZE, LEADER = "DISTIR_EXT_RANK", "DISTIR_EXT_WORLD_SIZE", "DISTIR_EXT_LEADER"
 PORT = "DISTIR_EXT_PORT"
-"""Where rank 0 listens, if the address of rank 0 states no port."""
+"""Port of rank 0, if the address of rank 0 states no port."""
 LISTENER = "DISTIR_EXT_LISTENER"
 """The descriptor of a socket that ``distir launch`` has opened for rank 0."""
 STORE_PORT = "MASTER_PORT"
-"""Where torchrun's store listens, at the host of rank 0."""
+"""Port of torchrun's store, at the host of rank 0."""
 TIMEOUT = "DISTIR_EXT_START_TIMEOUT"
-"""How many seconds it may take until all copies are there."""
+"""Seconds within which all copies have to start."""
 TOO_HIGH_FOR_A_STEP = 0xFFFFFFF0
 """Slurm numbers steps of its own from here: of the batch script, of an interactive shell."""
 
@@ -71,10 +71,10 @@ class Reader:
 
 @dataclass(frozen=True)
 class Launcher:
-    """How the copies of one launcher know their places.
+    """Variables by which the copies of one launcher know their ranks.
 
     Attributes:
-        name: What users call it.
+        name: Its name for users.
         needed: The variables that all have to be set; otherwise it is not this launcher, or its
             variables came from elsewhere.
         read: Gives the place; None if these variables are set where no copies were started.
@@ -261,9 +261,11 @@ def first_host(nodes: str) -> str:
 
 
 def tasks_of_node(counts: str, node: int) -> int | None:
-    """How many tasks a node has, of ``"2(x3),1"``: two on each of three nodes, one on the fourth.
+    """Returns the number of tasks of a node from Slurm's ``"2(x3),1"``.
 
-    None if the text is not of this form, or has no such node.
+    That is two on each of three nodes, and one on the fourth.
+
+    Returns None if the text is not of this form, or has no such node.
     """
     for part in counts.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", part.strip())

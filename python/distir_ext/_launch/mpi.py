@@ -41,8 +41,8 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
 
     Args:
         place: This copy's.
-        message: What rank 0 says; None on all others.
-        limit: How long the others may take to come, in seconds.
+        message: The message of rank 0; None on all others.
+        limit: Time limit for the other copies to join, in seconds.
 
     Raises:
         MpiError: there is no library, it fails, or others do not come.
@@ -62,7 +62,7 @@ def keep(place: Place, limit: float) -> None:
 
     Args:
         place: This copy's.
-        limit: How long the others may take to come, in seconds.
+        limit: Time limit for the other copies to join, in seconds.
 
     Raises:
         MpiError: the launcher has not started MPI, there is no library, it fails, threads may not
@@ -135,7 +135,7 @@ def _open(names: Sequence[str]) -> str:
 
 
 def _candidates(names: Sequence[str]) -> Iterator[str]:
-    """Where the library may be: stated, loaded, beside the launcher, where the system looks."""
+    """Yields paths of MPI's library to try: stated, loaded, beside the launcher, on the system."""
     stated = os.environ.get(LIBRARY_VARIABLE)
     if stated:
         yield stated
@@ -160,7 +160,7 @@ def _loaded() -> list[str]:
 
 
 def _launchers() -> Iterator[Path]:
-    """Where the programs are installed that have started this process."""
+    """Yields the installation prefixes of the programs that have started this process."""
     process = os.getppid()
     while process > 1:
         try:

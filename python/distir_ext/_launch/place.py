@@ -1,4 +1,4 @@
-"""What a launcher says of one copy of a script."""
+"""Place of a copy of a script among all copies, as its launcher states it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def listed(variables: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Which copy of a script this process is.
+    """Rank of this process among the copies of a script.
 
     Attributes:
-        launcher: Who started it, such as ``"torchrun"`` or ``"Slurm"``.
-        rank: Which copy it is, from 0.
-        size: How many copies there are.
-        local_rank: Which copy of its host it is, from 0; None: the launcher does not say.
-        local_size: How many copies its host has; None: the launcher does not say.
-        leader: The host of rank 0, a name or an address; None: the launcher does not say.
-        variables: The variables of the environment that say so.
+        launcher: The launcher that started it, such as ``"torchrun"`` or ``"Slurm"``.
+        rank: Index of the copy, from 0.
+        size: Number of copies.
+        local_rank: Index among the copies of its host, from 0; None if it is not stated.
+        local_size: Number of copies of its host; None if it is not stated.
+        leader: The host of rank 0, a name or an address; None if it is not stated.
+        variables: The environment variables that state all this.
     """
 
     launcher: str
@@ -53,7 +53,7 @@ class Place:
         return listed(self.variables)
 
     def contradictions(self) -> list[str]:
-        """What cannot be so, in words."""
+        """Lists contradictions between the numbers, in words."""
         found = []
         if self.size < 1:
             found.append(f"there are {self.size} copies")

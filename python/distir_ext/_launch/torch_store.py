@@ -23,8 +23,8 @@ def hand_on(place: Place, message: bytes | None, limit: float) -> bytes:
 
     Args:
         place: This copy's.
-        message: What rank 0 says; None on all others.
-        limit: How long the others may take to come, in seconds.
+        message: The message of rank 0; None on all others.
+        limit: Time limit for the other copies to join, in seconds.
 
     Raises:
         StoreError: there is no PyTorch, the store cannot be reached, or rank 0 does not come.

@@ -17,8 +17,8 @@ def in_time(work: Callable[[], _Result], limit: float) -> _Result:
     which nothing ends but the end of the process.
 
     Args:
-        work: What is done; its errors are raised here.
-        limit: How long it may take, in seconds.
+        work: Function to run; its errors are raised here.
+        limit: Time limit, in seconds.
 
     Raises:
         TimeoutError: it has not ended.

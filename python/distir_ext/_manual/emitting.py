@@ -12,7 +12,7 @@ from tvm.script.ir_builder.ir import IRModuleFrame
 
 
 def is_nn(value: Any) -> bool:
-    """Whether a value is a Tensor of ``relax.frontend.nn``, which programs mostly do without."""
+    """Returns whether a value is a Tensor of ``relax.frontend.nn``, without importing it."""
     return isinstance(getattr(value, "_expr", None), relax.Expr)
 
 

@@ -1,4 +1,4 @@
-"""Which part of an array a device has. The native library computes it, as it does for collectives.
+"""Blocks of arrays on devices, computed by the native library as they are for collectives.
 
 Example: rows on the second axis of a mesh (2, 2) of devices 4 to 7::
 
@@ -20,11 +20,11 @@ import tvm_ffi
 
 
 class Blocks(NamedTuple):
-    """How an array is cut.
+    """Blocks of an array on the devices of a mesh.
 
     Attributes:
-        parts: Into how many parts each dimension is cut.
-        of_device: Which part of each dimension a device holds, for every device of the mesh.
+        parts: Number of parts of each dimension.
+        of_device: By device of the mesh the index of its part of each dimension.
     """
 
     parts: tuple[int, ...]
@@ -58,7 +58,7 @@ class DeviceRuns(Sequence[int]):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How arrays of some number of dimensions lie on a mesh; tensors that lie alike may share it.
+    """Layout of arrays with some number of dimensions on a mesh; tensors may share one.
 
     Attributes:
         mesh_shape: Devices per mesh axis.
@@ -74,7 +74,7 @@ class Layout:
 
     @functools.cached_property
     def blocks(self) -> Blocks:
-        """How such an array is cut."""
+        """The blocks of such an array."""
         return blocks_of(self.mesh_shape, self.device_ids, self.placement, self.ndim)
 
     @functools.cached_property
@@ -94,7 +94,7 @@ class Layout:
 def blocks_of(
     mesh_shape: Sequence[int], device_ids: Sequence[int], placement: Sequence[int], ndim: int
 ) -> Blocks:
-    """How an array of ``ndim`` dimensions is cut.
+    """Computes the blocks of an array with ``ndim`` dimensions.
 
     Args:
         mesh_shape: Devices per mesh axis.

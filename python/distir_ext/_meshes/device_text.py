@@ -10,7 +10,7 @@ def device_text(devices: Sequence[int], most: int = 0) -> str:
 
     Args:
         devices: Their ids, ascending.
-        most: How many characters there are; 0 for any number. A longer list loses its middle and
+        most: Most characters; 0 for any number. A longer list loses its middle and
             says how many devices it has, which may take a few more.
 
     Example:

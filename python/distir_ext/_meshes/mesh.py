@@ -257,7 +257,7 @@ def as_mesh(value: Any, what: str) -> Mesh:
 
     Args:
         value: A :class:`Mesh`, or a mesh of TVM, JAX, PyTorch or NumPy.
-        what: What it is for, as errors begin: ``"the mesh of a sharding"``.
+        what: Its use, as errors begin: ``"the mesh of a sharding"``.
 
     Raises:
         TypeError: It is none; the message begins with what it is for.
@@ -274,7 +274,7 @@ def as_mesh(value: Any, what: str) -> Mesh:
 
 
 def is_mesh(value: Any) -> bool:
-    """Whether :func:`as_mesh` takes it for a mesh.
+    """Returns whether a value is a mesh for :func:`as_mesh`.
 
     Args:
         value: Anything.
@@ -283,7 +283,7 @@ def is_mesh(value: Any) -> bool:
 
 
 def has_names(mesh: Any) -> bool:
-    """Whether a mesh, of any framework, states the names of its axes.
+    """Returns whether a mesh of any framework has axis names.
 
     Args:
         mesh: A mesh, or anything else, which has none.

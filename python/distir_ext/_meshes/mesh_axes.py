@@ -1,4 +1,4 @@
-"""Which mesh axes a group of devices lies along."""
+"""Finds the mesh axes that a group of devices spans."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Axes:
 
 
 class MeshAxes:
-    """Meshes, to name what groups of their devices lie along."""
+    """Meshes, by whose axis names groups of their devices are described."""
 
     def __init__(self, meshes: Iterable[NamedMesh]) -> None:
         self._meshes: list[_Axes] = []

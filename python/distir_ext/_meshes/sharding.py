@@ -1,4 +1,4 @@
-"""How a global array lies on a mesh: which device has which part of it.
+"""Shardings of global arrays: the part of an array that each device of a mesh has.
 
 Example, five rows on four devices, the last of which has padding alone::
 
@@ -30,7 +30,7 @@ from distir_ext._text.printable import shown
 
 @dataclass(frozen=True)
 class Sharding(Shown):
-    """How a global array lies on a mesh."""
+    """Sharding of a global array on a mesh."""
 
     spec: TensorSpec
     """The type of the array, with its mesh and the names of axes."""
@@ -66,7 +66,7 @@ class Sharding(Shown):
 
     @property
     def blocks(self) -> Mapping[int, tuple[int, ...]]:
-        """By device, which part of each dimension it holds."""
+        """Index of the part of each dimension, by device."""
         return {device: self.spec.blocks[device] for device in self.devices}
 
     @property
@@ -81,10 +81,10 @@ class Sharding(Shown):
 
     @property
     def indices(self) -> dict[int, tuple[slice, ...]]:
-        """By device, the part of the global array that it holds, without padding.
+        """Part of the global array without padding, by device.
 
-        ``array[sharding.indices[3]]`` is what device 3 has of a NumPy array. A device of which
-        all is padding has an empty part.
+        ``array[sharding.indices[3]]`` is the part of a NumPy array on device 3. A device that has
+        only padding has an empty part.
 
         Raises:
             ValueError: A size is symbolic.
@@ -101,7 +101,7 @@ class Sharding(Shown):
         }
 
     def bounds(self, dim: int, part: int) -> tuple[str, str, int]:
-        """Where one part of a dimension begins and ends, and how much padding is behind it.
+        """Returns the range of one part of a dimension, and the padding behind it.
 
         Args:
             dim: A dimension of the tensor, from 0.
@@ -167,7 +167,7 @@ def sharding_of_type(
         type_: Its type, whose mesh may be a view that has axes in another order, or split.
         shape: Its sizes.
         mesh: The mesh that users know.
-        dims: What they call the sharding.
+        dims: Its dims, by axis names of that mesh.
     """
     dtype = str(type_.tensor_ty.dtype or "")
     return _sharding(shape, dtype, type_.device_mesh, type_.placement, mesh, dims)

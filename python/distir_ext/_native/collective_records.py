@@ -34,8 +34,8 @@ class CollectiveRecord:
     ``"(n-1) b / n"``; ``"plan"`` if its plan says it; empty if it sends nothing."""
 
     members: str
-    """How a call says which devices take part: ``"groups"``, a plan of a ``"transfer"`` or of
-    ``"segments"``; empty if it does not communicate."""
+    """Form in which a call states the devices that take part: ``"groups"``, a plan of a
+    ``"transfer"`` or of ``"segments"``; empty if it does not communicate."""
 
     timed_as: str
     """The collective whose measured times are its own."""
@@ -54,19 +54,19 @@ class CollectiveRecord:
     """The tensors that it takes."""
 
     is_on_dtensors: bool
-    """Whether it is an operator ``R.dist``."""
+    """True if it is an operator ``R.dist``."""
 
     states_target: bool
-    """Whether ``R.dist`` states a device mesh and a placement behind the arguments."""
+    """True if ``R.dist`` states a device mesh and a placement behind the arguments."""
 
     is_on_tensors: bool
-    """Whether it is an operator ``R.ccl``."""
+    """True if it is an operator ``R.ccl``."""
 
     has_result: bool
     reduces: bool
     rows: str
-    """What decides how many rows it moves: ``"slots"`` or ``"pairs"``; empty for the shape of its
-    argument."""
+    """Source of the number of rows that it moves: ``"slots"`` or ``"pairs"``; empty for the shape
+    of its argument."""
 
     text: str
     """Documentation of the operators."""
@@ -82,12 +82,12 @@ class CollectiveRecord:
 
     @property
     def is_timed(self) -> bool:
-        """Whether a cluster may state times of it."""
+        """True if a cluster may state times of the collective."""
         return bool(self.sends) and self.timed_as == self.name
 
     @property
     def is_side(self) -> bool:
-        """Whether it is one side of a transfer to other devices."""
+        """True if it is one side of a transfer to other devices."""
         return self.family == "side"
 
     def plan_function(self, what: str) -> str:

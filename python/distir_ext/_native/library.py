@@ -40,7 +40,7 @@ def _installed_version(distribution: str, module: str) -> str | None:
 
 
 def _fault(found: str, supported: str) -> str | None:
-    """What is wrong with a version, or None if it is supported."""
+    """Returns the reason why a version is not supported, or None if it is."""
     try:
         version = Version(found)
     except InvalidVersion:

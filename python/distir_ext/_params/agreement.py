@@ -1,4 +1,4 @@
-"""Whether several hosts have the same files of weights."""
+"""Checks that several hosts have equal files of weights."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from distir_ext._params.stored_array import Stored, StoredArray, StoredShards
 def agreed(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Stored]:
     """The arrays that all hosts have, by name.
 
-    What is compared is what the files say of themselves: names, shapes, dtypes and places. Elements
-    are not read.
+    The headers of the files are compared: names, shapes, dtypes and places. Elements are not read.
 
     Args:
         answers: By host ``{"params": arrays by name}``, or ``{"refused": why, "of_system": whether

@@ -65,7 +65,7 @@ def blocks_of(name: str, value: Any, dim: int, sizes: Sequence[int]) -> list[Any
 
 
 def _slicer(value: Any, dim: int) -> Callable[[int, int], Any]:
-    """What gives a range of an array along a dimension."""
+    """Returns a function that gives a range of an array along a dimension."""
     if isinstance(value, StoredArray):
         return lambda begin, end: value.part(dim, begin, end)
     if not hasattr(value, "__getitem__"):

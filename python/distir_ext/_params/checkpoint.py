@@ -1,4 +1,4 @@
-"""Which format a path has."""
+"""Opens weight files, whose format is found from the path."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ class HostTensor:
     """Any array of the host that safetensors can have.
 
     Args:
-        value: What users pass as an array.
-        where: What messages call it.
+        value: Value that users pass as an array.
+        where: Its name in messages.
 
     Attributes:
         shape: Sizes in elements.

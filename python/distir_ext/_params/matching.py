@@ -1,4 +1,4 @@
-"""Which of the given values is which weight, whatever users pass and however they call it."""
+"""Matches given values to weights: by name, in order, by function, or from files."""
 
 from __future__ import annotations
 
@@ -140,14 +140,14 @@ def _by_name(
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether this is a name and a value, as ``export_tvm`` and ``named_parameters`` give them."""
+    """Returns whether a value is a name with a value, as in ``named_parameters``."""
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
 
 
 def _is_by_function(
     signature: Signature, weights: Collection[str], params: Mapping[Any, Any]
 ) -> bool:
-    """Whether this is what ``detach_params`` returns: the weights of each function, in order."""
+    """Returns whether ``params`` lists each function's weights, as ``detach_params`` does."""
     return bool(params) and all(
         name in signature.functions and name not in weights and isinstance(values, list | tuple)
         for name, values in params.items()

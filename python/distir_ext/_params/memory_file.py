@@ -51,7 +51,7 @@ class MemoryFile:
 
 
 def is_memory_file(path: Path) -> bool:
-    """Whether a path is that of a :class:`MemoryFile`."""
+    """Returns whether a path is that of a :class:`MemoryFile`."""
     return path.is_relative_to(_OF_PROCESSES)
 
 

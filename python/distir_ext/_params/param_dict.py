@@ -24,7 +24,7 @@ _TENSOR_MAGIC = 0xDD5E40F096B4A13F
 
 
 def is_param_dict(path: Path) -> bool:
-    """Whether the file begins as one of this format."""
+    """Returns whether a file begins as one of this format."""
     with open_file(path) as file:
         return file.read(8) == struct.pack("<Q", _LIST_MAGIC)
 
@@ -69,7 +69,7 @@ def check_tensor(data: bytes, where: str) -> None:
 
 
 def _skip_tensor(file: BinaryIO, name: str, path: Path, size: int) -> StoredArray:
-    """Where the tensor is that begins here; the file stands behind it afterwards."""
+    """Locates the tensor that begins here, and moves the file behind it."""
     where = f'{path} is damaged: tensor "{name}"'
     magic, _, _, _, rank, code, bits, lanes = _unpack(file, "<QQiiiBBH", where)
     require(magic == _TENSOR_MAGIC and 0 <= rank <= MOST_DIMS, f"{where} has no valid header")

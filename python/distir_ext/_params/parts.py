@@ -21,7 +21,7 @@ class StoredPart:
 
     Attributes:
         array: The array.
-        layout: How it is cut.
+        layout: Its blocks on a mesh.
         extent: The shape of every part.
     """
 
@@ -52,10 +52,10 @@ class StoredPart:
 
     @staticmethod
     def from_plain(plain: Any) -> StoredPart:
-        """What :meth:`to_plain` was called on.
+        """Rebuilds a part from the plain data of :meth:`to_plain`.
 
         Raises:
-            ValueError: it cannot have been called on anything.
+            ValueError: the data are malformed.
         """
         try:
             array = from_plain(plain["array"])

@@ -27,6 +27,6 @@ def process_of(path: Path) -> int | None:
 
 
 def can_read(places: Iterable[tuple[int, int]]) -> bool:
-    """Whether this process can read processes' memory: of each the byte at an address."""
+    """Returns whether this process can read a byte at an address of each of some processes."""
     can = tvm_ffi.get_global_func("distir.runtime.can_read_process")
     return all(can(process, address) for process, address in places)

@@ -35,7 +35,7 @@ def bar_console() -> Console:
 
 
 def shows_bars(console: Console) -> bool:
-    """Whether it is a terminal or a notebook, and shows anything.
+    """Returns whether a console shows progress bars: it is a terminal or notebook, and not quiet.
 
     In a notebook without ipywidgets rich shows no bar, but a warning.
     """
@@ -49,8 +49,8 @@ def loading_bar(num_bytes: int, console: Console | None = None) -> Iterator[Adva
     """A progress bar, on a terminal or in a notebook, once loading has taken :data:`PATIENCE`.
 
     Args:
-        num_bytes: How much there is to load.
-        console: Where to show it; the terminal of the standard error by default, unless the
+        num_bytes: Number of bytes to load.
+        console: Console to show it on; the terminal of the standard error by default, unless the
             environment variable ``CI`` is set.
     """
     if console is None:
@@ -88,8 +88,8 @@ def counting_bar(
     """A progress bar, on a terminal or in a notebook, once it has taken :data:`PATIENCE`.
 
     Args:
-        what: What is done.
-        total: How often.
+        what: Description of the work.
+        total: Number of times that the work is done.
         console: As for :func:`loading_bar`.
 
     Yields:

@@ -154,7 +154,7 @@ def read_index(path: Path) -> dict[str, StoredArray]:
 
 
 def series_of(path: Path) -> tuple[str, int] | None:
-    """Of which series a file is one, by its name: what precedes the number, and how many there are.
+    """Returns the series that a file is of, by its name: the stem, and the number of files.
 
     Example:
         >>> series_of(Path("model-00002-of-00003.safetensors"))
@@ -237,7 +237,7 @@ def check_dtype(dtype: str, where: str) -> None:
 
 
 def num_bytes(name: str, tensor: Any) -> int:
-    """How many bytes a tensor takes in a file.
+    """Returns the number of bytes that a tensor takes in a file.
 
     Raises:
         ValueError: the format has no such dtype; names the tensor.

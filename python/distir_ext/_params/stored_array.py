@@ -115,7 +115,7 @@ class MappedFiles:
 
 
 class OnDisk(ABC):
-    """What arrays on disk have in common: a name, a file, a shape, and how they are read."""
+    """Base of arrays on disk, with a name, a file and a shape."""
 
     name: str
     path: Path
@@ -124,7 +124,7 @@ class OnDisk(ABC):
 
     @abstractmethod
     def pieces_of(self, begin: Sequence[int], end: Sequence[int]) -> Iterator[StoredPiece]:
-        """Where the elements from ``begin`` to ``end`` are."""
+        """Yields the places in files of the elements from ``begin`` to ``end``."""
 
     @property
     def num_bytes(self) -> int:
@@ -161,14 +161,14 @@ class StoredArray(OnDisk):
     """A row-major array in a file.
 
     Attributes:
-        name: What the file calls it.
+        name: Its name in the file.
         path: The file.
-        offset: Where its elements begin, in bytes.
+        offset: Offset of its elements, in bytes.
         shape: Sizes in elements.
         dtype: TVM's name of the element type.
         stored_dtype: That in the file, where elements are widened when they are read.
         whole: The shape of the array in the file, where this is a box of it; else empty.
-        at: Where the box begins in it.
+        at: First index of the box in it.
     """
 
     name: str
@@ -219,7 +219,7 @@ class StoredShards(OnDisk):
     """An array in pieces of equal shape, each of them a :class:`StoredArray`.
 
     Attributes:
-        name: What its index calls it.
+        name: Its name in the index.
         path: The index.
         shape: Sizes in elements, without the padding of the last pieces.
         dtype: TVM's name of the element type.
@@ -269,7 +269,7 @@ class StoredBox:
     extent: tuple[int, ...]
 
     def pieces(self) -> Iterator[StoredPiece]:
-        """Where the elements of the box are that lie in the array."""
+        """Yields the places in files of the box's elements, without padding."""
         shape = self.array.shape
         begin = [min(a, size) for a, size in zip(self.begin, shape, strict=True)]
         end = [min(a + b, size) for a, b, size in zip(self.begin, self.extent, shape, strict=True)]
@@ -282,9 +282,9 @@ class StoredPiece:
 
     Attributes:
         array: Has it.
-        begin: Where it begins in the array.
-        end: Where it ends.
-        at: Where it belongs in the box.
+        begin: First index in the array.
+        end: Index behind the last one.
+        at: First index in the box.
     """
 
     array: StoredArray
@@ -304,10 +304,10 @@ def to_plain(value: OnDisk | StoredBox) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> Stored | StoredBox:
-    """What :func:`to_plain` was given.
+    """Rebuilds a value from the plain data of :func:`to_plain`.
 
     Raises:
-        ValueError: it cannot have been given that.
+        ValueError: the data are malformed.
     """
     try:
         return _from_plain(plain)
@@ -369,7 +369,7 @@ def piece_extent(
         shape: Of the array.
         parts: Into how many parts each dimension is cut.
         count: The number of pieces.
-        what: What messages call it.
+        what: Its name in messages.
         stated: The shape that pieces have where it is not the least: they are whole heads.
 
     Raises:

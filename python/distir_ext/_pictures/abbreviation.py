@@ -1,4 +1,4 @@
-"""Which of many things are shown."""
+"""Chooses the items of a long list that are shown."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Collection
 
 
 def shown(count: int, most: int, wanted: Collection[int] = ()) -> list[int | None]:
-    """Which of so many things are shown: all, or the first, the last and those that are wanted.
+    """Chooses the items to show: all, or the first, the last and those that are wanted.
 
     Args:
-        count: How many there are.
-        most: How many places there are, apart from those that are wanted.
-        wanted: Which are shown in any case; of too many, the first.
+        count: Number of items.
+        most: Number of items that fit, apart from those that are wanted.
+        wanted: Items that are shown in any case; the first ``most``, if there are more.
 
     Returns:
-        Their numbers. None stands for two or more that are left out.
+        Indices of the items; None for two or more that are left out.
 
     Example:
         >>> shown(9, 5, [6])

@@ -20,7 +20,7 @@ def draw(program: ProgramEstimate, title: str) -> Any:
     """The figure: bytes at the left, seconds at the right, a bar for each of the axes.
 
     Args:
-        program: What runs.
+        program: The program that runs.
         title: Of the figure.
 
     Raises:

@@ -19,7 +19,7 @@ def inline_svg(figure: Any, name: str) -> str:
 
     Args:
         figure: A ``matplotlib.figure.Figure``.
-        name: What the ids in it begin with; pictures of one page need different ones.
+        name: Prefix of the ids in it; pictures of one page need different ones.
     """
     import matplotlib
 

@@ -19,7 +19,7 @@ def draw(program: ProgramEstimate, capacity: float, title: str) -> Any:
     """The figure.
 
     Args:
-        program: What runs.
+        program: The program that runs.
         capacity: Bytes of memory that a device has.
         title: Of the figure.
 

@@ -40,7 +40,7 @@ def mesh_table(mesh: Mesh) -> Table:
 
 
 def device_table(device: Device) -> Table:
-    """What a device computes and holds."""
+    """Returns a table of a device's peak rates, bandwidths and memory."""
     table = new_table(f"Device {device.name}", "what", "peak")
     for dtype, rate in device.flops.items():
         table.add_row(f"{dtype} operations", amount(rate, "FLOP/s"))
@@ -65,7 +65,7 @@ def link_table(links: Mapping[str, Link], sizes: Sequence[int | None], launch: f
 
     Args:
         links: By what they join.
-        sizes: How many devices a link joins; None for any number.
+        sizes: Number of devices that a link joins; None for any number.
         launch: Seconds that starting a collective takes.
     """
     heads = ("between devices along", "size", "latency", "bandwidth", "gap")

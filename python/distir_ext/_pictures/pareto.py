@@ -18,10 +18,10 @@ class Point:
     """One alternative."""
 
     label: str
-    """What it is called."""
+    """Name of the point."""
 
     seconds: float
-    """How long it takes."""
+    """Time in seconds."""
 
     memory: float
     """Bytes that a device needs."""

@@ -30,8 +30,8 @@ def draw(kernels: Sequence[KernelCost], device: Device, title: str) -> Any:
     """The figure.
 
     Args:
-        kernels: What runs, with how often.
-        device: Whose rates and bandwidth bound it.
+        kernels: The kernels that run, with their numbers of calls.
+        device: The device whose rates and bandwidth bound it.
         title: Of the figure.
 
     Raises:

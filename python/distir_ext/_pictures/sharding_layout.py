@@ -1,8 +1,8 @@
-"""What a picture of a sharding shows: a grid of blocks, with devices and ranges of indices.
+"""Layout of a sharding's picture: a grid of blocks, with devices and ranges of indices.
 
 Rows and columns are two dimensions of the array. If more than two are sharded, there is a grid for
-each combination of blocks of the others. Where there are too many blocks, those in the middle are
-left out, but for those of devices that are to be marked. Renderers draw this, and nothing else.
+each combination of blocks of the others. If there are too many blocks, those in the middle are left
+out, except the blocks of marked devices. Renderers draw this layout, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part:
     padding: int
     """Indices of padding behind the end, which every device has that holds this part."""
     padded: float
-    """Which share of the shard that is, 0 to 1."""
+    """Share of the shard that is padding, 0 to 1."""
 
     @property
     def range(self) -> str:
@@ -70,16 +70,16 @@ class Cell:
     """A block of the array."""
 
     devices: tuple[int, ...]
-    """Who holds it."""
+    """Devices that hold it."""
     label: str
     """These in few characters."""
     ranges: tuple[str, ...]
     """Per dimension of the array, as NumPy slices."""
     color: str
     marked: bool
-    """Whether it stands out."""
+    """True if it stands out."""
     empty: bool
-    """Whether all of it is padding."""
+    """True if all of it is padding."""
 
     @property
     def description(self) -> str:
@@ -94,7 +94,7 @@ class Grid:
     """Blocks in rows and columns."""
 
     title: str
-    """Which part of the other dimensions it is; empty if there is no other grid."""
+    """Part of the other dimensions that it shows; empty if there is no other grid."""
     cells: tuple[tuple[Cell | None, ...], ...]
     """None where blocks are left out."""
 
@@ -114,7 +114,7 @@ class Layout:
 
     @property
     def has_padding(self) -> bool:
-        """Whether some shard that is shown has padding."""
+        """True if a shard that is shown has padding."""
         cells = [cell for grid in self.grids if grid for row in grid.cells for cell in row if cell]
         sides = [side for side in (self.rows, self.columns) if side]
         parts = [part for side in sides for part in side.parts if part]
@@ -127,11 +127,11 @@ def lay_out(
     marked: Collection[int] = (),
     most: tuple[int, int, int] = (MOST_ROWS, MOST_COLUMNS, MOST_GRIDS),
 ) -> Layout:
-    """What a picture of a sharding shows.
+    """Lays out the picture of a sharding.
 
     Args:
-        sharding: How the array lies on its mesh.
-        title: What it is.
+        sharding: The sharding of an array on its mesh.
+        title: Title of the picture.
         marked: Devices whose blocks stand out.
         most: Rows, columns and grids that there is room for.
     """
@@ -200,7 +200,7 @@ def lay_out(
 
 
 def _printable(value: Any) -> Any:
-    """The same with texts, which have names of sizes and axes, as they may be drawn."""
+    """Returns a value with its texts (names of sizes and axes) made printable."""
     if isinstance(value, str):
         return line_of(value)
     if isinstance(value, tuple | list):
@@ -283,7 +283,7 @@ def _axis_size(sharding: Sharding, name: str) -> int:
 
 
 def _axes(sharding: Sharding) -> list[tuple[str, str]]:
-    """What each axis of the mesh does to the array."""
+    """Describes the use of each mesh axis: the dimensions that it shards, or replication."""
     mesh = sharding.mesh
     uses: dict[str, list[tuple[str, int]]] = {name: [] for name in mesh.axis_names}
     for dim, names in enumerate(sharding.dims):

@@ -29,7 +29,7 @@ _WIDTH_OF_TEXT = 100
 
 
 class ShardingPicture(Shown):
-    """Which device has which block of an array.
+    """Picture of a sharding: the devices of each block of an array.
 
     ``print`` draws it in the terminal, notebooks show it as a drawing. The blocks are data, too:
     :attr:`sharding`.
@@ -42,7 +42,7 @@ class ShardingPicture(Shown):
 
     @property
     def sharding(self) -> Sharding:
-        """What is drawn, with mesh, dims, and the indices of each device."""
+        """The sharding that is drawn, with mesh, dims, and the indices of each device."""
         return self._sharding
 
     def text(self, width: int = _WIDTH_OF_TEXT) -> str:

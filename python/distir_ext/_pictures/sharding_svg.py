@@ -31,7 +31,7 @@ def draw(layout: Layout, alone: bool) -> str:
     """The picture.
 
     Args:
-        layout: What it shows.
+        layout: Layout that it shows.
         alone: Whether it is a file, which has a background and colours for light and dark mode.
             Otherwise it is part of an HTML page, and text and lines have the colour of its text.
     """

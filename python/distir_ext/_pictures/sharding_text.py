@@ -48,7 +48,7 @@ def draw(layout: Layout, width: int) -> Iterator[Text]:
 
 
 def grid_width(layout: Layout) -> int:
-    """How wide a grid is."""
+    """Returns the width of a grid, in characters."""
     return _gutter(layout.rows) + _columns_width(layout)
 
 
@@ -70,7 +70,7 @@ def _cell_width(layout: Layout) -> int:
 
 
 def _hatched(size: int, part: Part | None) -> int:
-    """How much of a cell is padding: some, if any is, and not all, unless all is."""
+    """Returns the hatched part of a cell: partial padding is drawn neither as none nor as all."""
     if part is None or not part.padding:
         return 0
     return size if part.padded >= 1 else min(size - 1, max(1, round(size * part.padded)))

@@ -27,7 +27,7 @@ _ONE_LANE = {"compute": (0.05, 0.8)}
 
 @dataclass(frozen=True)
 class Event:
-    """What a device does for some time."""
+    """Interval of computation or communication on a device."""
 
     device: int
     """Its id."""
@@ -36,10 +36,10 @@ class Event:
     """``"compute"`` or ``"communication"``."""
 
     name: str
-    """What is computed or communicated."""
+    """Name of the operator or collective."""
 
     kind: str
-    """What it is one of: ``"kernel"``, ``"all_reduce"``, ``"forward"``."""
+    """Category: ``"kernel"``, ``"all_reduce"``, ``"forward"``."""
 
     start: float
     """In seconds."""
@@ -110,7 +110,7 @@ def draw(events: Iterable[Any], title: str = "") -> Any:
 
 
 def _groups(events: Sequence[Event]) -> tuple[Callable[[Event], str], list[str]]:
-    """What an event is coloured by, and all that there are of these."""
+    """Returns the function that gives an event's colour group, and all groups."""
     if len({each.microbatch for each in events} - {None}) > 1:
 
         def by_microbatch(event: Event) -> str:
@@ -164,7 +164,7 @@ def _bars(
 
 
 def _texts(events: Sequence[Event]) -> tuple[Callable[[Event], str], str]:
-    """What stands on an event, and what that means."""
+    """Returns the function that gives an event's label, and the meaning of labels."""
     if len({each.microbatch for each in events} - {None}) < 2:
         return (lambda event: event.name), ""
     stages: dict[int, set[int | None]] = {}

@@ -1,4 +1,4 @@
-"""What a function has, and the same function with other calls in it.
+"""Replaces calls in a function.
 
 Bindings that stay keep their variables and their values, and a call that is replaced keeps its
 variable, so that whatever is known of them stays true.
@@ -20,11 +20,11 @@ def key(value: relax.Expr) -> Any:
 
 
 class Contents:
-    """What a function has.
+    """Bindings of a function, and the readers of each value.
 
     Attributes:
-        num_calls: How many calls are bound.
-        names: Of its variables.
+        num_calls: Number of calls that are bound.
+        names: Names of its variables.
         values: By variable, as patterns take them.
         readers: By key of a value that is bound: the keys of values that read it, and None for
             each place that returns it. Other names of a variable are the variable.
@@ -80,7 +80,7 @@ class Writer:
     """Writes an expression as bindings in front of one that it is for.
 
     Args:
-        known: What the function has.
+        known: Contents of the function.
         binding: The binding whose value is replaced.
     """
 
@@ -106,7 +106,7 @@ class Writer:
         return value
 
     def _variable(self, value: relax.Expr) -> relax.Expr:
-        """What stands for a value in another one."""
+        """Returns the variable or constant that stands for a value inside a new expression."""
         is_replaced = value.same_as(self._replaced.value)
         if not is_replaced and key(value) in self._known.variables:
             return self._known.variables[key(value)]
@@ -146,7 +146,7 @@ def rebuilt(
 
     Args:
         body: It is not changed.
-        bindings: What stands in the place of a binding.
+        bindings: Bindings that replace a binding.
     """
 
     def of(binding: relax.Binding) -> list[relax.Binding]:

@@ -36,26 +36,26 @@ class Backend:
     would find by itself, later, is raised at once."""
 
     needs_tvm: bool = True
-    """Whether worker processes import all of TVM for it, instead of its runtime alone."""
+    """True if worker processes import all of TVM for it, instead of its runtime alone."""
 
     connects: bool = False
-    """Whether workers whose tensors are in host memory have to find each other, and open groups
+    """True if workers whose tensors are in host memory have to find each other, and open groups
     together; those on GPUs always do."""
 
     of_copies: bool = False
-    """Whether its workers are threads of the copies of a script (docs/clusters.md), instead of
+    """True if its workers are threads of the copies of a script (docs/clusters.md), instead of
     processes that they start."""
 
     device: str = "cpu"
-    """Where programs run."""
+    """Type of device that programs run on."""
 
     other_devices: Collection[str] = ()
-    """Where they run instead if a session says so; only for workers that are no threads of the
-    controller."""
+    """Other types of devices that a session may choose; only for workers that are not threads of
+    the controller."""
 
     in_the_clear: bool = False
-    """Whether what it sends between hosts is neither encrypted nor proved to come from who has the
-    token; a session on several machines warns then."""
+    """True if messages between hosts are neither encrypted nor authenticated by the token; a
+    session on several machines warns then."""
 
 
 def prepare_gpus() -> None:
@@ -137,13 +137,13 @@ def unregister_backend(name: str) -> None:
 
 
 def is_of_copies(name: str) -> bool:
-    """Whether workers of a backend, which may be unknown here, are threads of a script's copies."""
+    """Returns whether a backend's workers are threads of a script's copies; False if unknown."""
     backend = _backends.get(name)
     return backend is not None and backend.of_copies
 
 
 def sends_in_the_clear(name: str) -> bool:
-    """Whether a backend, which may be unknown here, says so of what it sends between hosts."""
+    """Returns whether a backend declares that it sends unencrypted; False if it is unknown."""
     backend = _backends.get(name)
     return backend is not None and backend.in_the_clear
 

@@ -1,4 +1,4 @@
-"""Where BLAS is: on Intel's CPUs MKL's library if the wheel ``mkl`` is installed, else OpenBLAS's.
+"""Finds the BLAS library: MKL on Intel's CPUs if the wheel ``mkl`` is installed, else OpenBLAS.
 
 No module of these wheels is imported, since that would start threads of their own; the native
 library opens the file when the first product is computed. ``DISTIR_EXT_BLAS``, ``openblas`` or
@@ -42,7 +42,7 @@ def find_openblas() -> Path | None:
 
 
 def is_intel(cpus: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this machine's CPU is Intel's."""
+    """Returns whether this machine's CPU is Intel's."""
     try:
         return "GenuineIntel" in cpus.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -62,4 +62,4 @@ def use_blas() -> Path | None:
 
 
 LIBRARY = use_blas()
-"""What products of matrices are computed with."""
+"""Library that computes matrix products."""

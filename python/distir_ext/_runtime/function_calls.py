@@ -43,9 +43,9 @@ class PreparedCall:
     """The checked arguments of a call.
 
     Attributes:
-        held: What it runs.
+        held: The loaded function that it runs.
         cutter: Keeps their memory, and knows their sizes.
-        inputs: What devices get of them.
+        inputs: Inputs by device.
     """
 
     held: Held
@@ -55,11 +55,11 @@ class PreparedCall:
 
 @dataclass(frozen=True)
 class _Part:
-    """What some devices run in a virtual stage.
+    """Program of some devices in a virtual stage.
 
     Attributes:
-        program: What the signature says of it.
-        bound: The same with its weights, on these devices.
+        program: The program's entry in the signature.
+        bound: The program bound to its weights on these devices.
         inputs: Indices of the inputs that it takes.
         earlier: The virtual stage of these devices before this one, or None.
         keeps: Whether there is a later one.
@@ -74,12 +74,12 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What a model was loaded from, for loading it again; see ``Session.load``.
+    """Source of a loaded model, for loading it again; see ``Session.load``.
 
     Attributes:
         exe: The executable.
-        path: Where its weights are on disk; None if they were given as arrays, or not at all.
-        rename: How names of weights change.
+        path: Path of its weights on disk; None if they were given as arrays, or not at all.
+        rename: Renaming of weights.
         strict: Whether values without a weight are an error.
     """
 
@@ -94,9 +94,9 @@ class LoadedFunction:
     """A function of an executable that workers have loaded.
 
     Attributes:
-        origin: What it was loaded from, the same object for all functions of a model.
-        workers: Who has loaded it.
-        spec: What the signature says of it.
+        origin: Its source, the same object for all functions of a model.
+        workers: The workers that have loaded it.
+        spec: Its entry in the signature.
         machine: The virtual machine that has its programs.
         weights: Shards, by parameter index and device.
         sizes: Values of symbolic dimensions that weights have settled.
@@ -117,7 +117,7 @@ class Held:
     a restart the workers of before are closed.
 
     Attributes:
-        workers: Who have loaded it.
+        workers: The workers that have loaded it.
         sizes: Values of symbolic dimensions that weights have settled.
     """
 
@@ -140,7 +140,7 @@ class Held:
 
     @property
     def parts(self) -> list[list[_Part]]:
-        """By virtual stage what workers run, which they are told before the first call.
+        """Programs of the workers by virtual stage, which they are told before the first call.
 
         Raises:
             RuntimeError: the workers are gone.
@@ -197,9 +197,9 @@ class FunctionCalls:
     """Prepares calls of a function, runs them and puts results together.
 
     Attributes:
-        held: What workers have loaded now; another object after a session was restarted.
-        origin: What it was loaded from.
-        spec: What the signature says of it.
+        held: The function as loaded now; another object after a session was restarted.
+        origin: Its source.
+        spec: Its entry in the signature.
 
     Raises:
         ValueError: a function with several virtual stages, for workers whose sends wait.
@@ -222,7 +222,7 @@ class FunctionCalls:
 
     @property
     def workers(self) -> Workers:
-        """Who have loaded it now."""
+        """Workers that have loaded the function now."""
         return self.held.workers
 
     def in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -261,7 +261,7 @@ class FunctionCalls:
 
         Args:
             inputs: All of them in order.
-            held: What it is to run; None: what workers have loaded now.
+            held: The loaded function to run; None for the one that workers have now.
 
         Raises:
             As ``ModelFunction.__call__``, of its arguments.
@@ -294,7 +294,7 @@ class FunctionCalls:
         """Runs calls.
 
         Args:
-            calls: What was prepared, all of them for the same workers.
+            calls: Prepared calls, all for the same workers.
             order: Every virtual stage of every call once; those of a call in order.
             in_flight: Per rank how many calls it may have begun that the finishers have not ended;
                 None for any number.

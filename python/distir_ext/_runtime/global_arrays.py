@@ -105,10 +105,10 @@ class Argument:
     """A value for a parameter.
 
     Attributes:
-        param: Which one.
+        param: The parameter.
         value: A global array, on the host, on the workers or on disk; a shape; a number; or a
             nested sequence of these.
-        where: What messages call it, such as ``input "x" of "main"``.
+        where: Its name in messages, such as ``input "x" of "main"``.
     """
 
     param: ParamSpec
@@ -122,7 +122,7 @@ class ArgumentCutter:
     The memory of all arguments stays alive as long as this object.
 
     Args:
-        workers: Who get the shards.
+        workers: The workers that get the shards.
         known: Sizes of symbolic dimensions bound before.
         dividing: Those that have to divide, and why (:class:`FunctionSpec`).
     """
@@ -179,7 +179,7 @@ class ArgumentCutter:
         return opened
 
     def _cut(self, opened: Any, spec: Spec, where: str) -> Any:
-        """What devices get of an argument that was taken."""
+        """Returns the shards or values that devices get of an argument that was taken."""
         if isinstance(spec, TupleSpec):
             fields = zip(opened, spec.fields, strict=True)
             return [self._cut(*each, f"{where}[{index}]") for index, each in enumerate(fields)]
@@ -209,7 +209,7 @@ class ArgumentCutter:
         """Has each worker read its parts of arrays in files.
 
         Args:
-            cuts: What devices get of values; lists have one for each field.
+            cuts: Values by device; lists have one for each field.
 
         Raises:
             WorkerError: a file cannot be read any more.
@@ -323,7 +323,7 @@ def _shape(value: Any, where: str) -> tvm_ffi.Shape:
 
 
 def _is_of(spec: Leaf, returned: Any) -> bool:
-    """Whether a program returned what may be of a type."""
+    """Returns whether a returned value may be of a type."""
     if isinstance(spec, ShapeSpec):
         return isinstance(returned, tvm_ffi.Shape)
     if isinstance(spec, NumberSpec):
@@ -341,10 +341,10 @@ def join(
     """One leaf of a global result.
 
     Args:
-        workers: Who hold the shards.
+        workers: The workers that hold the shards.
         spec: Its type.
-        shards: What devices returned for it; every part at least once.
-        where: What messages call it.
+        shards: Shards that devices returned; every part at least once.
+        where: Its name in messages.
         binding: Sizes that the arguments have bound.
 
     Returns:

@@ -34,11 +34,11 @@ class HostArray:
 
     Attributes:
         owner: Keeps the memory alive.
-        source: What the native side reads: a Tensor, or an address.
+        source: Source that the native side reads: a Tensor, or an address.
         shape: Sizes in elements.
         byte_strides: Distance of neighbours along each dimension, in bytes.
         dtype: TVM's name of the element type.
-        process: Whose memory it is, if it is not this process's.
+        process: Process that has the memory, if it is not this one.
     """
 
     owner: Any
@@ -73,7 +73,7 @@ class ArrayInParts:
     """An array of this process whose parts lie apart, as JAX has one that several devices share.
 
     Attributes:
-        parts: Where each part begins, and its elements.
+        parts: First index of each part, and its elements.
         shape: Sizes in elements.
         dtype: TVM's name of the element type.
     """
@@ -268,13 +268,13 @@ def numpy_view(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def copied_to_numpy(array: Any, dtype: Any, copy: bool | None, what: str) -> Any:
-    """What ``__array__`` returns for an array that is elsewhere.
+    """Returns the result of ``__array__`` for an array that lies elsewhere.
 
     Args:
-        array: It, with ``numpy()``.
+        array: The array, with a method ``numpy()``.
         dtype: As NumPy asks for.
         copy: As NumPy asks for.
-        what: What messages call it.
+        what: Name of the array for messages.
 
     Raises:
         ValueError: NumPy wants no copy.

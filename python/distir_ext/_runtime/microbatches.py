@@ -58,7 +58,7 @@ class JoinedArray:
 
 
 def check_batch_dims(spec: FunctionSpec, batch_dims: BatchDims | None) -> dict[str, int | None]:
-    """What a user states of the inputs' batch dimensions, checked against a function.
+    """Checks the batch dimensions that a user states for inputs of a function, and returns them.
 
     Raises:
         ValueError: a name that is no input, one that is no tensor, or a dimension that it lacks.

@@ -123,8 +123,8 @@ class ModelFunction(Shown):
 
         Args:
             *inputs: As for a call.
-            repeat: How many calls are measured.
-            warmup: How many calls come before them, which are not.
+            repeat: Number of calls that are measured.
+            warmup: Number of calls before them, which are not measured.
             **named: Inputs by name.
 
         Returns:
@@ -333,7 +333,7 @@ def load_model(
     """Hands an executable to all workers and cuts its weights; see ``Session.load``.
 
     Args:
-        workers: Who get it.
+        workers: The workers that get it.
         origin: The executable, and how its weights are called.
         params: Its weights.
 
@@ -353,12 +353,12 @@ def load_model(
 
 
 def origin_of(model: Model) -> Origin | None:
-    """What a model was loaded from; None if it has no functions."""
+    """Returns the source of a model; None if the model has no functions."""
     return next((function._calls.origin for function in model._functions.values()), None)
 
 
 def load_again(workers: Workers, origin: Origin, params: Params) -> dict[str, LoadedFunction]:
-    """The same on new workers: by name what :meth:`FunctionCalls.adopt` takes."""
+    """Loads a model on new workers: its functions by name, for :meth:`FunctionCalls.adopt`."""
     module = executable_module(origin.exe)
     return _load(workers, origin, params, module, _read_signature(origin.exe, module))
 
@@ -390,7 +390,7 @@ def _load(
 
 
 def _can_load(device_type: int) -> bool:
-    """Whether this process can load what is compiled for a type of device."""
+    """Returns whether this process can load code for a type of device."""
     name = f"device_api.{_device_name(device_type).lower()}"
     return tvm_ffi.get_global_func(name, allow_missing=True) is not None
 

@@ -44,7 +44,7 @@ class MovedArray:
     """An array of which boxes are taken.
 
     Attributes:
-        workers: Who hold it.
+        workers: The workers that hold it.
         held: Its type and shards.
     """
 
@@ -69,8 +69,8 @@ class MovedBox:
 
     Attributes:
         array: It.
-        begin: Where it begins.
-        end: Where it ends, and where the array does if that is before.
+        begin: First index in the array.
+        end: Index behind the last one, within the array.
         extent: Its sizes.
     """
 
@@ -128,10 +128,12 @@ class MovedCut(Cut):
 
 
 class Passage:
-    """A way from workers to those of a session, open as a context for as long as they take it.
+    """Transfers arrays from other workers to the workers of a session.
+
+    It is a context that stays open until they have read the arrays.
 
     Args:
-        workers: Who get the arrays.
+        workers: The workers that get the arrays.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -177,7 +179,7 @@ class Passage:
         What was brought before has to be taken by then.
 
         Args:
-            cuts: What devices get of values; lists have one for each field.
+            cuts: Values by device; lists have one for each field.
 
         Raises:
             WorkerError: a worker that holds some of it is gone.
@@ -197,7 +199,7 @@ class Passage:
         return [_replaced(each, found) for each in cuts]
 
     def _goes_by_memory(self, cut: MovedCut) -> bool:
-        """Whether it is worth to be read in memory that all can see."""
+        """Returns whether an array is large enough to go through shared memory, and can."""
         both = (cut.array.workers, self._workers)
         return (
             all(each.shares_memory for each in both)
@@ -206,7 +208,7 @@ class Passage:
         )
 
     def _in_place(self, source: Workers, cuts: Sequence[MovedCut]) -> dict[int, StoredCut]:
-        """What devices get of arrays of other workers, by identity; none if they cannot read it."""
+        """Returns parts that devices read in place, by identity of cuts; empty if they cannot."""
         if source.device_type != tvm_ffi.DLDeviceType.kDLCPU:
             return {}
         if self._workers.reads.get(source) is False:
@@ -236,7 +238,7 @@ class Passage:
         return {id(cut): _stored_cut(cut, stored[cut.array]) for cut in cuts}
 
     def _shared(self, cuts: Sequence[MovedCut]) -> dict[int, StoredCut]:
-        """What devices get of arrays, once these are in the file; by identity of the cuts."""
+        """Writes arrays to the shared file, and returns parts of them by identity of cuts."""
         if not cuts:
             return {}
         if self._file is None:
@@ -268,7 +270,7 @@ def _replaced(cut: Any, found: Mapping[int, Any]) -> Any:
 
 
 def _stored_cut(cut: MovedCut, stored: StoredShards) -> StoredCut:
-    """The same devices' parts of an array that is in files."""
+    """Returns a cut for the same devices of an array that is in files."""
     return StoredCut(cut.spec.blocks, StoredPart(stored, cut.spec.layout, cut.extent))
 
 
@@ -278,7 +280,7 @@ def _blocks(held: HeldArray) -> Iterator[Block]:
 
 
 def _stored_bytes(held: HeldArray) -> int:
-    """Of all elements, each counted once; 0 if no file can have them."""
+    """Returns the bytes of all elements, each counted once; 0 if no file can store them."""
     try:
         return prod(held.shape) * stored_dtype(held.spec.dtype).itemsize
     except ValueError:
@@ -286,7 +288,7 @@ def _stored_bytes(held: HeldArray) -> int:
 
 
 def _in_file(held: HeldArray, path: Path, begin: int) -> tuple[StoredShards, int]:
-    """Where the shards of an array are if they lie in a file from a byte on, and where they end."""
+    """Places an array's shards in a file from a byte on, and returns the byte behind them."""
     size = tensor_bytes(held.spec.local_shape(held.shape), held.spec.dtype)
     pitch = -(-size // _ALIGNMENT) * _ALIGNMENT
     places = [(path, begin + index * pitch) for index, _ in enumerate(_blocks(held))]

@@ -130,7 +130,7 @@ class Pipeline:
 
     @cached_property
     def _stages(self) -> dict[int, Mapping[int, int]]:
-        """By device its stages, by virtual stage."""
+        """Stages of each device, by virtual stage."""
         found: dict[int, dict[int, int]] = {}
         for stage, program in enumerate(self._spec.programs):
             for device in program.device_ids:

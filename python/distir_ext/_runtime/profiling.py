@@ -72,9 +72,9 @@ def profile_calls(
     Args:
         calls: Of the function.
         inputs: All of them in order.
-        repeat: How many calls are measured.
-        warmup: How many come before them.
-        names: What the executable says of its variables.
+        repeat: Number of calls that are measured.
+        warmup: Number of calls before them.
+        names: Names of variables in the executable.
         axes: Those of its meshes.
 
     Raises:
@@ -127,7 +127,7 @@ class _Reader:
     def read(
         self, repetition: int, noted: Sequence[Any], counted: Sequence[Any]
     ) -> tuple[list[ProfileEvent], list[ProfileStep]]:
-        """Of one call, what the workers have noted, per rank, and what their collectives are."""
+        """Reads the events that workers have noted in one call, and their collectives."""
         events: dict[int, list[_Timed]] = {}
         steps: dict[int, list[_Row]] = {}
         for device, rows, flows in zip(self._device_ids, noted, counted, strict=True):
@@ -191,10 +191,10 @@ def _named(
     """The kernels and collectives of a worker, with the variables that they give.
 
     Args:
-        rows: What it has noted of one call.
-        programs: What it runs, by virtual stage.
-        names: What the executable says of variables, by function.
-        traffic: What its collectives are.
+        rows: Rows that it has noted in one call.
+        programs: Programs that it runs, by virtual stage.
+        names: Names of variables in the executable, by function.
+        traffic: Traffic of its collectives.
     """
     calls = {row.outer for row in rows}
     cursors: dict[int, StepCursor] = {}

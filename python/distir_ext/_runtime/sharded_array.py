@@ -77,7 +77,7 @@ class ShardedArray(Shown):
 
     @property
     def shards(self) -> Mapping[int, Any]:
-        """By device id its shard, with padding where the shards do not divide a size.
+        """Shards by device id, with padding where the shards do not divide a size.
 
         Those of processes have ``shape``, ``dtype`` and ``numpy()``.
         """
@@ -93,7 +93,7 @@ class ShardedArray(Shown):
 
     @property
     def workers(self) -> Workers:
-        """Who hold it."""
+        """Workers that hold the array."""
         return self._workers
 
     @property
@@ -158,9 +158,9 @@ class ShardedArray(Shown):
         """The shards of the devices of another type, if they are cut and placed as it says.
 
         Args:
-            workers: Who will use them.
+            workers: The workers that will use them.
             spec: The type; its dtype and sizes are those of this array.
-            where: What messages call the use.
+            where: Name of the use in messages.
 
         Returns:
             By device id its shard; None if the array has to be cut again, as where other workers
@@ -189,7 +189,7 @@ class ShardedArray(Shown):
 
 
 def _decided_by_data(spec: TensorSpec, shard: Any) -> bool:
-    """Whether a tensor's type has no shape, as its data decides it; only copies can be so."""
+    """Returns whether a tensor has a shape that its type lacks, as data decide it (copies only)."""
     return not spec.shape and len(shard.shape) > 0
 
 
@@ -201,7 +201,7 @@ def global_shape(
     Args:
         spec: Its type.
         shards: By device id its shard; at least one.
-        where: What messages call it.
+        where: Its name in messages.
         sizes: Those of symbolic variables that are known.
 
     Raises:

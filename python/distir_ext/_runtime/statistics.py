@@ -1,4 +1,4 @@
-"""What workers have sent and received: the counts of ``src/runtime/session/notes/traffic.h``."""
+"""Statistics of communication: the counts of ``src/runtime/session/notes/traffic.h``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESET = "distir.runtime.reset_traffic"
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one device has sent and received by one collective of a function."""
+    """Traffic of one device in one collective of a function."""
 
     device: int
     """Its id."""
@@ -41,7 +41,7 @@ class Traffic:
     """Ids of the devices of its group, or of those that send to it."""
 
     calls: int
-    """How often it ran."""
+    """Number of times that it ran."""
 
     bytes_sent: int
     """Bytes to other devices. Inside groups they are those of the ring algorithm (pairwise for
@@ -59,13 +59,13 @@ class Traffic:
 
 @dataclass(frozen=True, repr=False)
 class Statistics(Printed):
-    """What the devices of a session have sent and received since it began, or was reset.
+    """Traffic of a session's devices since it began or was reset.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas.
     """
 
     traffic: tuple[Traffic, ...]
-    """By device, then in order of the first call."""
+    """Traffic by device, then in order of the first call."""
 
     @property
     def bytes_sent(self) -> int:
@@ -113,7 +113,7 @@ class Statistics(Printed):
         return self._totals(lambda each: each.kind)
 
     def by_axis(self) -> dict[str, int]:
-        """The same by mesh axes, as ``"tp"`` or ``"dp, tp"``."""
+        """Bytes sent by mesh axes, as ``"tp"`` or ``"dp, tp"``; see :meth:`by_kind`."""
         return self._totals(lambda each: ", ".join(each.axes) or "between meshes")
 
     def rows(self) -> list[dict[str, Any]]:

@@ -61,10 +61,10 @@ class StepCursor:
 
 
 def read_step_names(module: Any) -> Mapping[str, Sequence[Any]]:
-    """What an executable says; nothing if it is for devices that this process cannot load.
+    """Reads the step names of an executable; empty if this process cannot load its device code.
 
     Args:
-        module: The executable's.
+        module: The executable's module.
     """
     try:
         machine = tvm_ffi.get_global_func("distir.runtime.load_virtual_machine")(module, None)

@@ -55,7 +55,7 @@ class Timeline:
 
     @property
     def bubble(self) -> float:
-        """Which part of the devices' time is idle, 0 to 1."""
+        """Idle fraction of the devices' time, 0 to 1."""
         whole = self.seconds * len(self.devices)
         return 1 - sum(event.end - event.begin for event in self.events) / whole if whole else 0.0
 
@@ -136,8 +136,8 @@ def simulate(
 
     Args:
         schedule: Its devices are numbered from 0.
-        seconds: How long a stage takes on a microbatch: one number, or one per stage.
-        transfer: How long it takes from the end of a stage until the next one has its results,
+        seconds: Time of a stage on a microbatch: one number, or one per stage.
+        transfer: Time from the end of a stage until the next one has its results,
             while both devices may compute.
 
     Returns:

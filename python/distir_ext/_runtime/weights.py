@@ -63,7 +63,7 @@ def load_weights(
 
 
 def _takers(workers: Workers, signature: Signature) -> dict[tuple[int, ...], set[ParamSpec]]:
-    """By ranks of workers that run the same programs the weights that these take.
+    """Maps groups of workers that run the same programs to the weights that these take.
 
     Functions that take the same weight with the same type share its shards.
     """

@@ -9,7 +9,7 @@ from distir_ext._workers.base import Workers
 
 
 class WorkerValue:
-    """What each worker returned that is neither a tensor nor a shape, such as a cache of TVM.
+    """Values of workers that are neither tensors nor shapes, such as a cache of TVM.
 
     It can be passed to functions of the same session that take such a value. Its type does not say
     how tensors in it are sharded: functions that share a cache have to agree.
@@ -25,11 +25,11 @@ class WorkerValue:
         self._values = values
 
     def values_for(self, workers: Workers, where: str) -> Mapping[int, Any]:
-        """By device id its value.
+        """Returns the values by device id.
 
         Args:
             workers: The workers of the session that is to use the value.
-            where: What the value is in the call, for errors.
+            where: Name of the value in the call, for errors.
 
         Raises:
             ValueError: other workers hold it; names ``where``.

@@ -21,7 +21,7 @@ from distir_ext._params.param_dict import check_tensor
 from distir_ext._params.regular_file import MOST_INDEX_BYTES
 
 MOST_BYTES = MOST_INDEX_BYTES
-"""Of a module: more is refused."""
+"""Most bytes of a module's text; longer ones are refused."""
 
 _NAMESPACES = ("ir", "prim", "relax", "s_tir", "target", "tirx")
 _VALUES = ("None", "bool", "int", "float", "ffi.String", "ffi.Bytes")
@@ -71,7 +71,7 @@ def read_module(text: bytes, where: str) -> tvm.IRModule:
 
 
 def _reason(error: Exception) -> str:
-    """What an error of TVM says, without where in its sources."""
+    """Returns the message of an error of TVM, without places in TVM's sources."""
     return f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}"
 
 

@@ -78,7 +78,7 @@ def read_state(folder: Path) -> Any:
 def _described(
     value: Any, path: tuple[str, ...], folder: Path, arrays: dict[str, HeldArray]
 ) -> dict[str, Any]:
-    """What the file says of a part of a state; its arrays are added."""
+    """Describes a part of a state for the file, and adds its arrays to ``arrays``."""
     name = ".".join(path)
     where = f'"{name}" of the state' if path else "the state"
     require(len(path) <= _MOST_LEVELS, f"{where} has more than {_MOST_LEVELS} levels around it")

@@ -1,1 +1,1 @@
-"""What an executable says of itself, and of its module: parameters, results, devices."""
+"""Signatures of executables and modules: parameters, results and devices."""

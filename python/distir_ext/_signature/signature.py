@@ -40,18 +40,17 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class Program:
-    """What some devices run for a function.
+    """SPMD program of a function for some devices.
 
     Attributes:
-        name: Of the function in the executable.
+        name: Name of the function in the executable.
         device_ids: Devices that run it.
         params: Indices of the function's parameters that it takes, in order.
         results: Indices of the leaves of the function's result that it returns, in order.
         sizes: Symbolic dimensions that none of its parameters has; the program takes their global
             sizes as one more argument, a shape, if there are any.
         virtual_stage: A device runs its programs of a function in order of their virtual stages.
-            What one of them returns is not a result but the last arguments of the next, unless it
-            is the last.
+            The results of one, except the last, are the last arguments of the next.
     """
 
     name: str
@@ -88,7 +87,7 @@ class FunctionSpec:
         num_input: Parameters from this index on are weights.
         params: All parameters, with global types.
         result: Global type of the result.
-        programs: What devices run for it, in the order in which values go through them; no device
+        programs: Programs of its devices, in the order in which values go through them; no device
             has two of one virtual stage.
         fused: Weights that are several parameters.
         dividing: By name of a symbolic size that has to divide into its shards, since it cannot
@@ -188,7 +187,7 @@ class FunctionSpec:
 
     @cached_property
     def fused_specs(self) -> dict[str, TensorSpec]:
-        """By name of a weight that is several parameters, the type of the whole."""
+        """Types of weights that are split into several parameters, by name."""
         specs = {param.name: param.spec for param in self.weights}
         found = {}
         for each in self.fused:
@@ -211,7 +210,7 @@ class Signature:
 
     Attributes:
         device_ids: Ids of the devices.
-        device_type: What they are, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
+        device_type: Type of devices, as DLPack numbers them: 1 for the host's cores, 2 for CUDA.
         functions: The functions by name.
         partitions: Lists of disjoint groups of devices that communicate in its programs, as JSON.
         named_meshes: Those of the module that it was built from.

@@ -18,7 +18,7 @@ SIGNATURE_ATTR = "distir.signature"
 
 
 def has_signature(mod: tvm.IRModule) -> bool:
-    """Whether LowerDistIR has been run."""
+    """Returns whether LowerDistIR has been run on a module."""
     return mod.attrs is not None and SIGNATURE_ATTR in mod.attrs
 
 
@@ -47,7 +47,7 @@ def signature_for_executable(mod: tvm.IRModule) -> dict[str, Any]:
 
 
 def _named_meshes(mod: tvm.IRModule, found: signature_form.Read) -> list[Any]:
-    """What axes are called on the meshes of a signature, then the module's other meshes."""
+    """Returns the signature's meshes with axis names, then the module's other meshes."""
     named = {key: _named_mesh(mod, mesh) for key, mesh in _meshes(mod).items()}
     aligned = [named.get(_key(mesh)) for mesh in found.signature["meshes"]]
     others: list[Any] = []

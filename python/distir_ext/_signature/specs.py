@@ -69,7 +69,7 @@ class TensorSpec:
             raise ValueError(f"shards {self.shards} do not fit a tensor of {list(self.shape)}")
 
     def _shards_fit(self) -> bool:
-        """Whether all shards together hold all of each dimension, and none is larger than it."""
+        """Returns whether the shards together hold every dimension, and none is larger than it."""
         return len(self.shards) == len(self.shape) and all(
             held == 0
             or isinstance(held, str)
@@ -80,7 +80,7 @@ class TensorSpec:
 
     @cached_property
     def layout(self) -> Layout:
-        """How it lies on the mesh."""
+        """The layout of the tensor on its mesh."""
         return Layout(self.mesh_shape, self.device_ids, self.placement, len(self.shape))
 
     @property
@@ -92,26 +92,26 @@ class TensorSpec:
 
     @cached_property
     def _hash(self) -> int:
-        """Of what mostly differs: there may be thousands of devices."""
+        """Hash of the fields that mostly differ: there may be thousands of devices."""
         return hash((self.shape, self.dtype, self.mesh_shape, self.placement))
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension is cut."""
+        """Number of parts of each dimension."""
         return self._cut.parts
 
     @property
     def blocks(self) -> Mapping[int, tuple[int, ...]]:
-        """Which part of each dimension a device holds, for every device of the mesh."""
+        """Index of the part of each dimension, by device of the mesh."""
         return self._cut.of_device
 
     @cached_property
     def first_holders(self) -> dict[tuple[int, ...], int]:
-        """By block, the first device that holds it."""
+        """First device that holds each block."""
         return self._holders(self._cut.of_device)
 
     def holders(self, devices: Container[int]) -> dict[tuple[int, ...], int]:
-        """By block, the first device of some that holds it."""
+        """Returns the first of some devices that holds each block."""
         if all(device in devices for device in self.first_holders.values()):
             return self.first_holders
         return self._holders(devices)
@@ -147,7 +147,7 @@ class TensorSpec:
 
         Args:
             sizes: Of the variables.
-            where: What messages call the tensor.
+            where: Name of the tensor in messages.
 
         Raises:
             ValueError: some are not given.
@@ -169,7 +169,7 @@ class TensorSpec:
         return known
 
     def begin(self, device: int, shape: Sequence[int]) -> tuple[int, ...]:
-        """Where the shard of a device begins in a global array of this shape."""
+        """Returns the first index of a device's shard in a global array of this shape."""
         extent = self.local_shape(shape)
         return tuple(i * size for i, size in zip(self.blocks[device], extent, strict=True))
 

@@ -37,14 +37,14 @@ def figure(result: Any, **options: Any) -> Any:
 
 
 class Shown:
-    """What notebooks show as HTML."""
+    """Base of results that notebooks show as HTML."""
 
     def _repr_html_(self) -> str:
         return html(self)
 
 
 class Printed(Shown):
-    """What prints as its tables, too; a dataclass of it is declared with ``repr=False``."""
+    """Base of results that also print as tables; dataclasses of it have ``repr=False``."""
 
     def __str__(self) -> str:
         return as_text(tables(self))

@@ -29,8 +29,8 @@ def html_page(title: str, style: str, body: str) -> str:
     """The text of a page that follows the reader's light or dark mode.
 
     Args:
-        title: What it is about, as text.
+        title: Title of the page, as text.
         style: More rules of CSS.
-        body: What stands under the title, as HTML.
+        body: Content under the title, as HTML.
     """
     return _PAGE.format(title=html_text(title), style=style.strip(), body=body.strip())

@@ -13,7 +13,7 @@ _CONTROL = re.compile(
     "\ufffe\uffff]"
 )
 LONGEST = 400
-"""How many characters of a name messages, tables and pictures show."""
+"""Most characters of a name that messages, tables and pictures show."""
 
 _LONG_WORD = re.compile(rf"\S{{{LONGEST + 1},}}")
 _CONTROL_OR_LINE = re.compile(f"[\t\n]|{_CONTROL.pattern}")
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same of a text that has one line, such as a name: new lines and tabs do not stay."""
+    """Escapes a text of one line, such as a name, with new lines and tabs."""
     return _CONTROL_OR_LINE.sub(_escaped, text)
 
 

@@ -53,7 +53,7 @@ def identifier(name: str, taken: Container[str] = ()) -> str:
 
 
 def source(mod: tvm.IRModule, script: Callable[[tvm.IRModule], str]) -> str:
-    """What a module prints, with other names for functions and variables that Python cannot read.
+    """Returns a module's script, with names changed that Python cannot read.
 
     Args:
         mod: A module.

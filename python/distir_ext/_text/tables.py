@@ -99,7 +99,7 @@ class _Table(Table):
 
 
 def _text(text: Any) -> TextLines:
-    """What a table shows of a text of others."""
+    """Returns a cell's text, shortened and made printable unless it is a :class:`TextLines`."""
     return text if isinstance(text, TextLines) else TextLines([shown(str(text), _LONGEST)])
 
 
@@ -109,7 +109,7 @@ def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     A cell has one line, unless it is a :class:`TextLines`; names of others are escaped in it.
 
     Args:
-        title: What it is of.
+        title: Title of the table.
         *columns: Their names.
         texts: So many of them, from the left, are text; the others are numbers.
     """

@@ -25,7 +25,7 @@ def converted(value: Any, type_: Any, place: str) -> Any:
 
     Args:
         value: As YAML has it.
-        type_: What msgspec knows.
+        type_: Type that msgspec knows.
         place: For messages.
 
     Raises:

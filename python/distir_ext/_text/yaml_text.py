@@ -23,16 +23,16 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """What a text says."""
+    """Content of a YAML text."""
 
     value: Any
-    """None if it says nothing."""
+    """None if the text is empty."""
 
     what: str
     """For messages: ``"the configuration my.yaml"``."""
 
     lines: dict[Path, int]
-    """Where keys of mappings stand, from 1 on; ``("passes", "PadShards")``."""
+    """Lines of the keys of mappings, from 1 on; ``("passes", "PadShards")``."""
 
     def place(self, path: Path) -> str:
         """For messages: ``"the configuration my.yaml, line 3, passes.PadShards"``."""
@@ -41,7 +41,7 @@ class YamlDocument:
 
 
 def read_yaml(data: bytes, what: str) -> YamlDocument:
-    """What a text of YAML says.
+    """Reads a YAML text.
 
     Args:
         data: In UTF-8.

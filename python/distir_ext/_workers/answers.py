@@ -1,7 +1,7 @@
-"""What a worker answers, looked at before anything is done with it.
+"""Checks the answers of workers before anything is done with them.
 
-A worker may compute anything and say anything: its program may have been taken over, or its host.
-So that an answer has the form that was asked for is checked here, for all that reads it.
+A worker's program or host may have been taken over, so an answer may hold anything. Its form is
+checked here for all its readers.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _failure(failure: Any, rank: int) -> dict[str, Any]:
 
 
 def _text(said: str) -> str:
-    """What a worker says, for a terminal."""
+    """Returns the text of a worker's failure, shortened and made printable."""
     return printable(shortened(said, LONGEST_FAILURE))
 
 

@@ -1,4 +1,4 @@
-"""What a session asks of its workers, whatever they are: threads or processes."""
+"""Interface of workers to their session; they are threads or processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WorkerError(RuntimeError):
         kind: Kind of the worker's error, such as ``"ValueError"``; ``"TimeoutError"`` if it took
             too long, ``"ProcessLostError"`` if its process has ended, ``"HostLostError"`` if
             nothing is heard of its host, ``"ProtocolError"`` if what it sends is no answer.
-        backtrace: Where the worker's error was raised, as text.
+        backtrace: Backtrace of the worker's error, as text.
     """
 
     def __init__(self, failure: dict[str, Any]) -> None:
@@ -76,9 +76,9 @@ class BoundProgram:
 
     Attributes:
         name: Of the program.
-        ranks: Whose program it is, ascending.
+        ranks: Ranks that run the program, ascending.
         devices: Theirs; programs of the same devices have the same object.
-        native: What the workers make of it.
+        native: The program as the workers hold it.
     """
 
     name: str
@@ -89,10 +89,10 @@ class BoundProgram:
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """What some workers do in a step: all of them run one program.
+    """Part of a step: the program that some of the workers run.
 
     Attributes:
-        program: Theirs.
+        program: The program of these workers.
         inputs: Values (``cuts``), in the order in which the program was bound to take them.
         continues: The step that has kept the last of their arguments, or None.
         keeps: Whether what the program returns, a tuple, is for a step that continues this one. It
@@ -126,7 +126,7 @@ class ProgramStep:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What came of a step.
+    """Results of a step, and its times.
 
     Attributes:
         leaves: By part the leaves of its result, each by device.
@@ -141,11 +141,11 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class Takers:
-    """Workers that all take the same of some values.
+    """Group of workers that take equal arguments for some values of a step.
 
     Attributes:
         ranks: The workers, ascending.
-        indices: Which values.
+        indices: Indices of these values.
     """
 
     ranks: tuple[int, ...]
@@ -154,10 +154,10 @@ class Takers:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where tensors lie.
+    """Addresses of tensors in the memory of a process.
 
     Attributes:
-        process: In whose memory.
+        process: Id of the process.
         begins: An address for each tensor.
     """
 
@@ -166,10 +166,10 @@ class Addresses:
 
 
 class Holder(Protocol):
-    """What holds values of workers: weights, programs."""
+    """Owner of values that lie with workers, such as weights and programs."""
 
     def let_go(self) -> None:
-        """Forgets them."""
+        """Forgets the values."""
 
 
 class Workers(Lifecycle):
@@ -180,7 +180,7 @@ class Workers(Lifecycle):
 
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
-        timeout: How long a step may take, in seconds; None for no limit.
+        timeout: Time limit of a step, in seconds; None for no limit.
     """
 
     def __init__(self, device_ids: Sequence[int], timeout: float | None) -> None:
@@ -265,7 +265,7 @@ class Workers(Lifecycle):
         """Runs one function on each worker and waits for all of them.
 
         Args:
-            name: What messages call this step.
+            name: Name of this step in messages.
             functions: Per rank a function: a program, or the name of a global function; None if
                 the worker has nothing to do.
             arguments: Per rank its arguments; native shards among them are cut.
@@ -292,7 +292,7 @@ class Workers(Lifecycle):
         waiting for other workers. The time limit is for each step.
 
         Args:
-            name: What messages call these steps.
+            name: Name of these steps in messages.
             steps: In order.
             finishers: Ranks; see :class:`ProgramStep`.
             timed: Whether times are asked for.
@@ -319,12 +319,12 @@ class Workers(Lifecycle):
     @property
     @abstractmethod
     def is_this_process(self) -> bool:
-        """Whether they are threads of this process."""
+        """True if the workers are threads of this process."""
 
     @property
     @abstractmethod
     def shares_memory(self) -> bool:
-        """Whether all of them can open the files that this process has in memory."""
+        """True if all workers can open the files that this process has in memory."""
 
     @abstractmethod
     def share(self, file: MemoryFile, tensors: Mapping[int, Sequence[tuple[Any, int]]]) -> None:
@@ -340,7 +340,7 @@ class Workers(Lifecycle):
 
     @abstractmethod
     def addresses(self, tensors: Mapping[int, Sequence[Any]]) -> Mapping[int, Addresses]:
-        """Where tensors lie that stay with the workers, in host memory.
+        """Returns the addresses of tensors that stay with the workers, in host memory.
 
         Args:
             tensors: By device id tensors of its worker.
@@ -351,7 +351,7 @@ class Workers(Lifecycle):
 
     @abstractmethod
     def can_read(self, places: Sequence[tuple[int, int]]) -> bool:
-        """Whether all of them can read the memory of processes of this machine.
+        """Returns whether all workers can read the memory of processes of this machine.
 
         Args:
             places: Processes, each with the address of a byte.
@@ -377,7 +377,7 @@ class Workers(Lifecycle):
         """Hands an executable to all workers.
 
         Args:
-            exe: What the user gave.
+            exe: The executable that the user passed.
             module: Its module.
 
         Returns:
@@ -393,7 +393,7 @@ class Workers(Lifecycle):
         Args:
             machine: As :meth:`load` returned it.
             name: Of the program.
-            devices: Whose program it is.
+            devices: Devices that run the program.
             takes: The program's arguments in order: a number stands for the input of that index of
                 a run, others are values that lie with the workers.
 
@@ -406,7 +406,7 @@ class Workers(Lifecycle):
         """Leaves values with the workers, to be passed as arguments later.
 
         Args:
-            name: What messages call this step.
+            name: Name of this step in messages.
             values: Per rank arguments as for :meth:`run`; boxes of files among them are read by
                 the workers.
 
@@ -421,9 +421,9 @@ class Workers(Lifecycle):
         """As :meth:`hold`, for values of which devices get parts (``cuts``).
 
         Args:
-            name: What messages call this step.
+            name: Name of this step in messages.
             values: The values.
-            takers: Who takes which of them; each worker is in one of these at most.
+            takers: Groups of workers, with the values of each; a worker is in at most one.
 
         Returns:
             For each value by device what stands for its part.

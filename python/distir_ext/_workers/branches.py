@@ -19,13 +19,13 @@ _MOST_KNOWN = 1 << 17
 
 @dataclass(frozen=True)
 class Arrived:
-    """What some workers have answered.
+    """Answer of some workers, or the end of their channels.
 
     Attributes:
         ranks: The workers.
         message: The answer of each of them.
-        broken: What is wrong with what they have sent instead; empty if nothing is.
-        lost: Whether their channels have ended instead.
+        broken: The fault in what they have sent; empty if there is none.
+        lost: True if their channels have ended instead.
     """
 
     ranks: Sequence[int]
@@ -50,7 +50,7 @@ class Branch(ABC):
 
     @property
     def writes(self) -> bool:
-        """Whether there is something to be written."""
+        """True if a frame is still to be written."""
         return self._writer is not None
 
     def send(self, frame: Frame, ranks: Sequence[int], gathers: bool) -> None:
@@ -58,7 +58,7 @@ class Branch(ABC):
 
         Args:
             frame: The frame.
-            ranks: Which of the workers get it.
+            ranks: Ranks of the workers that get it.
             gathers: Whether their answers may wait for each other.
         """
         self._writer = FrameWriter(self._enclose(frame, ranks, gathers).pieces)

@@ -74,11 +74,11 @@ FROM_WORKERS = _KINDS - {"held", "part"}
 
 @dataclass(frozen=True)
 class Held:
-    """An object that workers hold: what a step gave, the same on each of them that has run it.
+    """Name of an object that workers hold: a result of a step on each worker that has run it.
 
     Attributes:
         step: The number of the step.
-        index: Which of the things that it gave.
+        index: Index of the object among the step's results.
     """
 
     step: int
@@ -102,7 +102,7 @@ class Frame:
     """A frame to be sent, to one stream or several; see :class:`FrameWriter`.
 
     Args:
-        message: What it says: None, bool, int, float, str, bytes, shapes, tensors, native shards
+        message: Its content: None, bool, int, float, str, bytes, shapes, tensors, native shards
             (which are cut), held objects, arrays on disk, boxes and parts of them, frames; lists
             and dictionaries of these.
         cut: Shards that have been cut, by identity, shared by frames with the same message.
@@ -277,7 +277,7 @@ class FrameReader:
 
     Args:
         new_tensor: Makes the tensors that are received, from shape and dtype.
-        kinds: What messages may have in them, by the words of frames.
+        kinds: Kinds of values that messages may have, by the words of frames.
 
     Attributes:
         known: Messages by the bytes of their frames, for readers that receive the same from
@@ -380,7 +380,7 @@ class FrameReader:
 
     @staticmethod
     def _sizes(header: dict[str, Any]) -> list[int]:
-        """How many bytes each buffer has."""
+        """Returns the number of bytes of each buffer."""
         sizes = [_buffer_bytes(each) for each in header["buffers"]]
         if sum(sizes) > _most_bytes():
             raise ValueError(f"a frame cannot have {sum(sizes)} bytes of buffers")
@@ -489,7 +489,7 @@ def _integers(values: Any) -> tuple[int, ...]:
 
 
 def _buffer_bytes(description: Any) -> int:
-    """How many bytes a buffer has; raises ValueError if there is no such buffer."""
+    """Returns the number of bytes of a buffer; raises ValueError if there is no such buffer."""
     if isinstance(description, int):
         return _natural(description)
     dtype, shape = description
@@ -497,7 +497,7 @@ def _buffer_bytes(description: Any) -> int:
 
 
 def _most_bytes() -> int:
-    """What can be received at all: as much as this machine has memory."""
+    """Returns the most bytes that can be received: as many as this machine has memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""Which cores the kernels of each worker of a host use.
+"""Assigns cores of a host to the kernels of each of its workers.
 
 TVM gives each worker its own pool of threads for parallel kernels, by default as large as the
 machine; the pools of several workers would compete. So each worker has a share, which its own
@@ -34,7 +34,7 @@ def cores_of_worker(
         rank: The worker.
         neighbours: The ranks of its host.
         machine: The ranks of all hosts that are this machine.
-        hosts: How many these are.
+        hosts: Number of these hosts.
 
     Returns:
         Arguments of :data:`CONFIGURE_CORES`.
@@ -49,8 +49,9 @@ def share_of_cores(position: int, count: int, hosts: int = 1) -> list[Any]:
 
     Args:
         position: Of the worker among those that share the cores.
-        count: How many these are.
-        hosts: Of how many hosts, each of which may use as many cores as the environment says.
+        count: Number of these workers.
+        hosts: Number of hosts that they belong to; each may use as many cores as the environment
+            says.
 
     Returns:
         Arguments of :data:`CONFIGURE_CORES`.

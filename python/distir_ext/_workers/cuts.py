@@ -1,7 +1,7 @@
-"""What devices get of one value: of an array that is cut, each its shard.
+"""Values by device; an array that is cut has a shard for each device.
 
-A value is the same for all devices, or a mapping by device, or a list of values. These mappings
-know which devices get the same, so that nobody has to go through all of them.
+A value is the same for all devices, or a mapping by device, or a list of values. The mappings here
+know groups of devices with equal values, so callers visit each group once.
 
 Example: rows of an (8, 4) array on a mesh (2, 2) of devices 0 to 3. Its :class:`Cut` has two
 shards; devices 0 and 1 have the first one.
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _ByBlock(Mapping[int, Any]):
-    """By device what belongs to its block."""
+    """Values by device, stored once for each block."""
 
     def __init__(self, blocks: Mapping[int, Block]) -> None:
         self._blocks = blocks
@@ -36,7 +36,7 @@ class _ByBlock(Mapping[int, Any]):
 
 
 class Cut(_ByBlock):
-    """An array of this process in shards, to be cut when they are sent.
+    """An array of this process that is cut into shards when they are sent.
 
     Args:
         blocks: The block of each device.
@@ -51,7 +51,7 @@ class Cut(_ByBlock):
         return self.shards[self._blocks[device]]
 
     def with_shards(self, shards: Mapping[Block, Any]) -> Cut:
-        """The same devices and blocks, with other shards."""
+        """Returns a cut with the same devices and blocks, and other shards."""
         return Cut(self._blocks, shards)
 
 
@@ -60,7 +60,7 @@ class StoredCut(_ByBlock):
 
     Args:
         blocks: The block of each device.
-        part: What all of them can be told.
+        part: The part that is described to all of them alike.
 
     Attributes:
         part: As given.
@@ -77,10 +77,10 @@ class StoredCut(_ByBlock):
 
 
 class Alike(Mapping[int, Any]):
-    """What devices have returned, of which it is known for whom it is alike.
+    """Values that devices have returned, grouped by equal kinds.
 
     Attributes:
-        devices: Which devices.
+        devices: Devices that have a value.
     """
 
     devices: frozenset[int]
@@ -113,7 +113,7 @@ def shard_for(device: int, value: Any) -> Any:
 
 
 def is_on(device: int, value: Any) -> bool:
-    """Whether a device has a part of a value; of a list, of any field."""
+    """Returns whether a device has a part of a value; of a list, of any field."""
     if isinstance(value, list):
         return not value or any(is_on(device, each) for each in value)
     return device in value if isinstance(value, Mapping) else True

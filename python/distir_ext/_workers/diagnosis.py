@@ -1,4 +1,4 @@
-"""What has gone wrong with workers, from what they answer and from what their hosts see."""
+"""Diagnoses failures from workers' answers and from the progress that hosts report."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Diagnosis:
         """The failure of an exchange that came first, or None.
 
         Args:
-            name: What messages call the step.
-            came: What came of it, if it has ended.
+            name: Name of the step in messages.
+            came: Its outcome, if it has ended.
             timeout: The limit that it had.
         """
         for rank, why in came.broken.items():
@@ -59,7 +59,7 @@ class Diagnosis:
         return self._describe(stalled, name, "TimeoutError", why)
 
     def _waits(self, late: Sequence[int]) -> dict[int, str]:
-        """By rank what workers wait for that are late, empty if they do not."""
+        """Returns the operations that late workers wait in, by rank; empty if they run."""
 
         def look() -> dict[int, str]:
             return {rank: wait for rank, (_, wait) in self._statuses(late).items()}
@@ -121,7 +121,7 @@ class Diagnosis:
         }
 
     def _statuses(self, ranks: Sequence[int]) -> dict[int, tuple[str, str]]:
-        """By rank what a worker runs and waits for; each host is asked once."""
+        """Returns each worker's operation and wait by rank; each host is asked once."""
         return {
             rank: status
             for host, mine in self.by_host(ranks)

@@ -31,7 +31,7 @@ class Request:
 
     Args:
         ranks: The workers, ascending.
-        message: What they are sent.
+        message: The message that they are sent.
         cut: Shards that have been cut, shared by requests of one round.
     """
 
@@ -59,10 +59,10 @@ class Request:
 
 
 class Exchange:
-    """What workers are sent, one round of requests after the other, and what comes of it.
+    """Rounds of requests to workers, and their answers.
 
     Args:
-        num_workers: Of the session.
+        num_workers: Number of workers of the session.
         rounds: Each worker is in one request of a round at most, and in none of a round if it is in
             none of an earlier one. Frames of the first round are made here, so that what cannot be
             sent is found out before anything is.
@@ -74,15 +74,15 @@ class Exchange:
 
     Attributes:
         answers: Per rank the answers.
-        failures: What workers that have failed say of it.
+        failures: Reports of workers that have failed.
         lost: Ranks of workers whose channels have ended, in the order in which that was noticed.
-        broken: By rank what is wrong with what a worker has sent; it is not listened to after that.
-        timed_out: Whether a deadline was over before an answer or a failure.
-        interrupted: Whether the bell was rung before all had answered.
+        broken: By rank the fault in what a worker has sent; nothing is read from it after that.
+        timed_out: True if a deadline was over before an answer or a failure.
+        interrupted: True if the bell was rung before all had answered.
         deadlock: A rank whose worker can never go on, and why not, if that was found.
-        answered: How many rounds all have answered who are in them.
-        gathers: Whether answers of workers of one host may wait for each other.
-        waits: Whether what some are sent waits for answers of others.
+        answered: Number of rounds to which all their workers have answered.
+        gathers: True if answers of workers of one host may wait for each other.
+        waits: True if requests to some workers wait for answers of others.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class Exchange:
                 request.frame()
 
     def counts(self, rank: int) -> int:
-        """How many requests a rank is sent."""
+        """Returns the number of requests that a rank is sent."""
         return len(self._requests[rank])
 
     def next_for(self, rank: int) -> Request | None:
-        """What a rank may be sent now; None if that is nothing."""
+        """Returns the request that a rank may be sent now, or None."""
         index = self.sent[rank]
         if self.failed or index == len(self._requests[rank]):
             return None
@@ -169,17 +169,17 @@ class Exchange:
 
     @property
     def late(self) -> list[int]:
-        """Who have not answered all that they were sent."""
+        """Ranks that have not answered all that they were sent."""
         return [rank for rank, sent in enumerate(self.sent) if len(self.answers[rank]) < sent]
 
     @property
     def failed(self) -> bool:
-        """Whether a worker has failed or is lost."""
+        """True if a worker has failed or is lost."""
         return bool(self.lost or self.failures or self.broken)
 
     @property
     def complete(self) -> bool:
-        """Whether all have answered, or the first failure is known."""
+        """True if all have answered, or the first failure is known."""
         if self.broken or self._has_cause:
             return True
         if self.failed:
@@ -188,20 +188,20 @@ class Exchange:
 
 
 def is_first(failure: Any) -> bool:
-    """Whether a failure is the one that others follow from; of starting a worker none is."""
+    """Returns whether a failure came first; failures to start a worker never do."""
     return isinstance(failure, dict) and bool(failure["first"])
 
 
 def is_cause(failure: Any) -> bool:
-    """Whether others follow from a failure, and it does not say that another worker is gone.
+    """Returns whether a failure came first, and is not that another worker is gone.
 
-    Why that one is gone may be known a moment later.
+    The reason why that one is gone may be known a moment later.
     """
     return is_first(failure) and failure["kind"] != "ConnectionError"
 
 
 def _writing_waits_to_read(stream: ByteStream) -> bool:
-    """Whether TLS has to receive something before it can send; sockets never do."""
+    """Returns whether TLS has to receive something before it can send; sockets never do."""
     return isinstance(stream, Stream) and stream.writing_waits_to_read
 
 
@@ -262,11 +262,11 @@ def run_exchange(
     answer takes longer than the limit, or when the bell is rung.
 
     Args:
-        exchange: What is sent; receives the answers.
+        exchange: The requests; receives the answers.
         branches: By which all workers are reached, each by one.
         limit: In seconds; math.inf for none.
         abort: Called when a worker is lost, or lost to another one; makes those that wait fail.
-        lines: Whose ends are noticed; None: nobody's.
+        lines: Connections that are watched for disconnects; None for none.
         look: Finds a deadlock, given by rank whether the worker has answered all that it was sent;
             called now and then while nothing arrives.
         bell: Rung when the answers are of no use any more.

@@ -45,14 +45,14 @@ def executable_module(exe: Any) -> Any:
 
 
 def pack(exe: Any, module: Any) -> dict[str, Any]:
-    """What :func:`unpack` makes the executable's module of, in another process.
+    """Encodes an executable's module for :func:`unpack` in another process.
 
     Args:
         exe: As for :func:`executable_module`.
-        module: What that returned for it.
+        module: The module that :func:`executable_module` returned.
 
     Raises:
-        TypeError: it is a library that was loaded before, so its file is not known.
+        TypeError: the module is a library that was loaded before, so its file is not known.
         OSError: there is no folder for temporary files.
     """
     if isinstance(exe, str | os.PathLike):

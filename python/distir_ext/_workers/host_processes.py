@@ -82,11 +82,11 @@ class HostProcesses(ABC):
 
     @abstractmethod
     def progress(self, rank: int) -> list[int]:
-        """How far a worker has come, for :func:`find_deadlock`; empty if its host is lost.
+        """Returns a worker's progress for :func:`find_deadlock`; empty if its host is lost.
 
         Returns:
-            1 if it waits, the number of its wait, by rank how many messages it has sent there, and
-            by rank how many of there it has seen.
+            1 if it waits; the number of its wait; by rank the number of messages that it has sent;
+            and by rank the number of messages from there that it has seen.
         """
 
     @abstractmethod
@@ -108,15 +108,17 @@ class HostProcesses(ABC):
 
 @dataclass
 class Started:
-    """What of a session has been started; plain data, so that it can be ended without the session.
+    """Hosts and workers of a session that have been started.
+
+    It is plain data, so that it can be ended without the session.
 
     Attributes:
         bell: Rung when the session is to end, for whoever waits.
-        limit: How long all of it may take to start, in seconds.
+        limit: Time in which all of it has to start, in seconds.
         hosts: Its hosts.
         host_of: By rank the worker's host.
-        branches: By which workers are reached.
-        at_end: What is called when all of these have ended, to give back where they were.
+        branches: Streams that lead to the workers.
+        at_end: Functions to call when all have ended, which give back their hosts.
     """
 
     bell: Bell = field(default_factory=Bell, compare=False)
@@ -133,7 +135,7 @@ class KeyedSocket:
 
     Attributes:
         raw: The socket.
-        key: What encrypts it; empty for nothing.
+        key: Key that encrypts it; empty for none.
     """
 
     raw: socket.socket
@@ -207,7 +209,7 @@ class LocalProcesses(HostProcesses):
             )
 
     def has_started(self, rank: int) -> bool:
-        """Whether a worker has been started here."""
+        """Returns whether a worker has been started here."""
         return rank in self.processes
 
     def abort(self) -> None:
@@ -286,7 +288,7 @@ def _worker_environment() -> dict[str, str]:
 
 
 def _is_here(path: str) -> bool:
-    """Whether a path of modules is the working directory, however it is spelled."""
+    """Returns whether an entry of ``sys.path`` is the working directory, however it is spelled."""
     try:
         return Path(path).samefile(".")
     except (OSError, ValueError):  # there is no such directory

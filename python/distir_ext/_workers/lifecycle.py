@@ -49,12 +49,12 @@ class Lifecycle(ABC):
 
     @property
     def belongs_here(self) -> bool:
-        """Whether this is the process that has started the workers, and no fork of it."""
+        """True in the process that has started the workers, False in forks of it."""
         return os.getpid() == self._owner
 
     @property
     def is_open(self) -> bool:
-        """Whether steps can be run."""
+        """True if steps can be run."""
         return self._state is _State.OPEN and self.belongs_here
 
     def check_open(self) -> None:
@@ -162,7 +162,7 @@ class Bell:
         self._mutex = threading.RLock()
 
     def fileno(self) -> int:
-        """What is ready to be read once it was rung; -1 when it is closed."""
+        """Returns a descriptor that is readable once the bell was rung; -1 after it is closed."""
         return self._descriptor
 
     def ring(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections to hosts on which nothing arrives unasked but their end."""
+"""Watches host connections for disconnects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from distir_ext._workers.connection.byte_stream import Stream
 
 
 class Lines:
-    """Watches the lines of all hosts of a session; each exchange waits for this one object.
+    """Watches the connections to all hosts of a session; each exchange waits for this one object.
 
-    To have the system watch hundreds of them anew would take longer than a call.
+    Registering hundreds of connections for each call would take longer than the call.
 
     Args:
-        workers_of: By line the workers that are lost with it.
+        workers_of: By connection the workers that are lost with it.
     """
 
     def __init__(self, workers_of: Mapping[Stream, Sequence[int]]) -> None:
@@ -24,7 +24,7 @@ class Lines:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """What is ready to be read when a line has ended."""
+        """Returns a descriptor that is readable when a connection has ended."""
         return self._epoll.fileno()
 
     def ended(self) -> list[int]:

@@ -73,11 +73,11 @@ class ProcessWorkers(Workers):
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
         ccl: Name of the communication library.
-        timeout: How long a step may take, in seconds; None for no limit.
+        timeout: Time limit of a step, in seconds; None for no limit.
         imports: Names of modules that each worker imports first.
-        hosts: Where they are; None: on this host.
+        hosts: Hosts of the workers; None: this host.
         bitwise: See :class:`Session`.
-        device: What workers compute on, if it is not what the communication library says.
+        device: Type of device to compute on, if not that of the communication library.
         announce: Called with this object before anything is started, so that it can be closed
             meanwhile.
 
@@ -239,7 +239,7 @@ class ProcessWorkers(Workers):
     def _leaves(
         self, step: int, program: BoundProgram, answers: Sequence[dict[str, Any]]
     ) -> Iterator[Mapping[int, Any]]:
-        """What workers keep of what a program has returned."""
+        """Yields the results of a program that workers keep, one leaf at a time."""
         said = by_answer(program.ranks, answers)
         devices = [self.device_ids[ranks[0]] for ranks, _ in said]
         check_equal_counts(program.name, devices, [len(results) for _, results in said])
@@ -249,7 +249,7 @@ class ProcessWorkers(Workers):
             yield RemoteShards(name_of, self, program.devices, kinds)
 
     def _requests_of(self, step: ProgramStep, base: dict[str, Any], first: int) -> list[Request]:
-        """What workers are sent of a step, those that do the same the same."""
+        """Returns the requests of a step; workers with equal work share one."""
         requests = []
         cut: dict[int, Any] = {}
         busy: set[int] = set()
@@ -274,7 +274,7 @@ class ProcessWorkers(Workers):
     def _alike(
         self, ranks: Sequence[int], values: Sequence[Any]
     ) -> Iterator[tuple[Sequence[int], list[Any]]]:
-        """Which workers are sent the same for their parts of some values, and that."""
+        """Yields groups of workers whose parts of some values are sent alike, and these parts."""
         various = [index for index, value in enumerate(values) if not is_common(value)]
         first = self.device_ids[ranks[0]]
         common = [
@@ -379,7 +379,7 @@ class ProcessWorkers(Workers):
     def _object_of(
         self, name: str, messages: Sequence[tuple[Sequence[int], dict[str, Any]]]
     ) -> RemoteObject:
-        """What a step gives that leaves one object with each of its workers."""
+        """Runs a step that leaves an object with each of its workers; returns a reference."""
         with self.turn():
             step = self._next_step
             requests = [

@@ -1,4 +1,4 @@
-"""What a controller holds in place of objects that lie with workers in other processes."""
+"""References of a controller to objects that lie with workers in other processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RemoteObject:
     """An object that workers hold for as long as this one lives.
 
     Args:
-        held: What they call it.
-        released: What workers may forget.
+        held: The workers' name of it.
+        released: Names that workers may forget.
     """
 
     def __init__(self, held: Held, released: list[Held]) -> None:
@@ -32,7 +32,7 @@ class RemoteTensor:
 
     Args:
         holder: Of its name.
-        workers: Who fetch it.
+        workers: The workers that fetch it.
         device: The worker's.
         description: Its shape and dtype, and its value if that is known already.
     """
@@ -49,7 +49,7 @@ class RemoteTensor:
 
     @property
     def held(self) -> Held:
-        """What the worker calls it."""
+        """The worker's name of the tensor."""
         return self._holder.held
 
     def numpy(self) -> Any:
@@ -86,12 +86,12 @@ class RemoteShards(Alike):
 
     @property
     def held(self) -> Held:
-        """What workers call it."""
+        """The workers' name of the values."""
         return self._holder.held
 
     @cached_property
     def _kind_of(self) -> dict[int, Any]:
-        """By rank what its worker says."""
+        """Answers by rank."""
         return {rank: said for ranks, said in self._kinds for rank in ranks}
 
     def __getitem__(self, device: int) -> Any:
@@ -121,13 +121,13 @@ class RemoteShards(Alike):
 
 
 def command(function: Any) -> dict[str, Any]:
-    """What tells a worker to run a function.
+    """Returns the message that tells a worker to run a function.
 
     Args:
         function: The name of a global function, or None for nothing.
 
     Raises:
-        TypeError: it is something else, which only threads can be handed.
+        TypeError: the function is an object, which only threads can be handed.
     """
     if function is None:
         return {"command": "idle"}
@@ -140,7 +140,7 @@ def command(function: Any) -> dict[str, Any]:
 
 
 def reference(value: Any, device: int) -> Any:
-    """What is sent for a device's part of a value: objects that lie with the worker by name.
+    """Returns the message form of a device's part of a value: objects of workers go by name.
 
     Raises:
         ValueError: the device has none.
@@ -160,7 +160,7 @@ def reference(value: Any, device: int) -> Any:
 
 
 def is_common(value: Any) -> bool:
-    """Whether all devices that have a part of a value are sent the same for it."""
+    """Returns whether all devices that have a part of a value are sent the same for it."""
     if isinstance(value, StoredCut):
         return value.held is None or is_common(value.held)
     if isinstance(value, Cut):
@@ -173,7 +173,7 @@ def is_common(value: Any) -> bool:
 
 
 def identity(value: Any) -> Any:
-    """What is equal of values that are sent alike."""
+    """Returns a key that is equal for values that are sent alike."""
     if isinstance(value, list):
         return tuple(map(identity, value))
     if value is None or isinstance(value, bool | int | float | str | Held):
@@ -184,7 +184,7 @@ def identity(value: Any) -> Any:
 def by_answer(
     ranks: Sequence[int], answers: Sequence[dict[str, Any]]
 ) -> list[tuple[list[int], list[Any]]]:
-    """Which workers have answered the same, and the results in that."""
+    """Groups workers by equal answers, and returns the results of each group."""
     kinds: dict[int, tuple[list[int], list[Any]]] = {}
     for rank in ranks:
         answer = answers[rank]

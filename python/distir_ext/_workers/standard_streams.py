@@ -29,7 +29,9 @@ def open_closed_ones() -> None:
 
 
 def is_inherited(number: int) -> bool:
-    """Whether processes that this one starts get the descriptor: sockets that have its number stay.
+    """Returns whether child processes inherit a descriptor.
+
+    A socket that has taken the number of a closed stream is not inherited.
 
     Args:
         number: 1 or 2.

@@ -16,7 +16,7 @@ def start_bar(
     """A progress bar, as :func:`counting_bar`.
 
     Args:
-        num_workers: How many are started.
+        num_workers: Number of workers that are started.
         console: As for :func:`loading_bar`.
 
     Returns:

@@ -28,7 +28,7 @@ def lasting_folder(prefix: str) -> Path:
     """A folder that only its owner may use, and that whoever asks for it removes.
 
     Args:
-        prefix: What its name begins with.
+        prefix: Prefix of its name.
 
     Raises:
         OSError: None can be written; says what to set.

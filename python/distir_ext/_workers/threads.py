@@ -116,7 +116,7 @@ class _Bound:
     Attributes:
         programs: By rank.
         kept: By rank its arguments, with None where a run's inputs are.
-        places: Where these are: the place among the arguments, and the index of the input.
+        places: Places of these inputs: the place among the arguments, and the index of the input.
     """
 
     programs: Mapping[int, Any]
@@ -137,7 +137,7 @@ class ThreadWorkers(Workers):
     Args:
         device_ids: Ascending device ids; the worker of rank ``i`` is device ``device_ids[i]``.
         ccl: Name of the communication backend.
-        timeout: How long a step may take, in seconds; None for no limit.
+        timeout: Time limit of a step, in seconds; None for no limit.
         announce: Called with this object before the first step, so that it can be closed meanwhile.
 
     Raises:
@@ -251,7 +251,7 @@ class ThreadWorkers(Workers):
         ]
 
     def _leaves(self, step: ProgramStep, results: Any) -> list[list[Mapping[int, Any]]]:
-        """By part the leaves of what workers have returned, by device."""
+        """Returns the leaves of the workers' results by part, each by device."""
         found: list[list[Mapping[int, Any]]] = []
         for part in step.parts:
             if part.keeps:
@@ -283,7 +283,10 @@ class ThreadWorkers(Workers):
             raise error
 
     def _wait_until_done(self, job: Any) -> bool:
-        """Whether all workers are done; if not, the session has failed, or a worker has stalled."""
+        """Waits for all workers, and returns whether they are done.
+
+        If not, the session has failed, or a worker has stalled.
+        """
         deadline = math.inf if self.timeout is None else time.monotonic() + self.timeout
         while (left := deadline - time.monotonic()) > 0:
             if self._wait(job, min(left, _WAIT_SLICE)):

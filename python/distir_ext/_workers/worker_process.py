@@ -74,15 +74,15 @@ _SMALL_OF_ALL = 16 * _SMALL
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a worker is.
+    """Rank, device and neighbours of a worker.
 
     Attributes:
-        rank: Its own.
-        device: Its own.
-        neighbours: Ranks of its host.
-        machine: Ranks of all hosts that are its machine.
-        hosts: How many these are.
-        most_sent: Elements of a result that it sends with an answer, at most.
+        rank: Rank of the worker.
+        device: Device of the worker.
+        neighbours: Ranks of the workers of its host.
+        machine: Ranks of the workers of all hosts on its machine.
+        hosts: Number of hosts on its machine.
+        most_sent: Most elements of a result that it sends with an answer.
     """
 
     rank: int
@@ -134,7 +134,7 @@ class _Worker:
 
     @property
     def device_type(self) -> int:
-        """What its tensors lie on, as DLPack says it."""
+        """DLPack type of the device that its tensors lie on."""
         return int(self._device.dlpack_device_type())
 
     def serve(self) -> None:
@@ -352,7 +352,7 @@ def serve(
         stream: The channel to the controller.
         board: As for :func:`main`; the descriptor is taken over.
         peers: As well.
-        keys: What encrypts these, by rank, in hexadecimal.
+        keys: Keys that encrypt these, by rank, in hexadecimal.
         imports: As well.
     """
     worker = None

@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class ByteStream(Protocol):
-    """What frames are written to and read from: a socket, or a :class:`Stream`."""
+    """Stream that frames are written to and read from: a socket, or a :class:`Stream`."""
 
     def fileno(self) -> int: ...
 
@@ -43,7 +43,7 @@ class Stream:
         tls: As given, or what :meth:`secure` has begun.
         writing_waits_to_read: Whether writing, which does not wait, can go on only when something
             has arrived.
-        key: What encrypts the connection when it is handed to others; empty for nothing.
+        key: Key that encrypts the connection when it is handed to others; empty for none.
     """
 
     def __init__(self, raw: socket.socket, tls: Tls | None = None) -> None:
@@ -62,7 +62,7 @@ class Stream:
         self._deadline = time.monotonic() + seconds
 
     def setblocking(self, blocks: bool) -> None:
-        """Whether reading and writing wait; if not they raise BlockingIOError."""
+        """Sets whether reading and writing wait; otherwise they raise BlockingIOError."""
         self._blocks = blocks
 
     def secure(self, tls: Tls) -> None:

@@ -103,12 +103,12 @@ def keep_watch(stream: socket.socket, lost_after: float) -> None:
 
 
 def is_loopback(raw: socket.socket) -> bool:
-    """Whether a connection stays on this machine, as far as its addresses say."""
+    """Returns whether a connection stays on this machine, as far as its addresses show."""
     return all(is_loopback_address(each) for each in (raw.getsockname(), raw.getpeername()))
 
 
 def is_loopback_address(address: tuple[object, ...]) -> bool:
-    """Whether an address, as ``getsockname`` returns it, is one of this machine only."""
+    """Returns whether an address, as from ``getsockname``, is a loopback address."""
     return _parsed(address).is_loopback
 
 

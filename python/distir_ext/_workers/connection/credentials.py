@@ -1,4 +1,4 @@
-"""What a controller or a host proves itself with, and which connections it encrypts."""
+"""Credentials of controllers and hosts, and the choice of connections to encrypt."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNENCRYPTED = (
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a controller or a host proves itself with, and asks of others.
+    """Token and certificates of a controller or host.
 
     Attributes:
         token: The token that all hosts of a session share.
-        tls: Whether connections are encrypted; None: those that leave the machine.
+        tls: True to encrypt all connections, False for none, None for those that leave the machine.
         certificate: A PEM file of a certificate, instead of one that is made for this process.
         key: A PEM file of its private key.
-        authority: A PEM file of who has to have signed the others' certificates.
+        authority: A PEM file of the authority that has to have signed the others' certificates.
     """
 
     token: bytes = field(repr=False)
@@ -56,14 +56,14 @@ class Credentials:
         )
 
     def can_encrypt(self) -> bool:
-        """Whether there is a certificate."""
+        """Returns whether there is a certificate."""
         try:
             return self.identity is not None
         except (RuntimeError, ValueError):
             return False
 
     def encrypts(self, raw: socket.socket) -> bool:
-        """Whether a connection has to be encrypted."""
+        """Returns whether a connection has to be encrypted."""
         return self.tls if self.tls is not None else not is_loopback(raw)
 
 

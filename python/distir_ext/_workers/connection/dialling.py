@@ -20,7 +20,7 @@ class Dialling:
 
     Args:
         addresses: As :func:`parse_address` reads them.
-        interval: How long after an address was not reached, or served nothing, it is dialled
+        interval: Time after which an address that was not reached, or served nothing, is dialled
             again, in seconds.
         deadline: Until when, on the clock ``time.monotonic``.
     """

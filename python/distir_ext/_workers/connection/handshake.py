@@ -1,4 +1,4 @@
-"""How the two ends of a connection between hosts prove to each other that they have the token.
+"""Handshake of connections between hosts: both ends prove that they have the token.
 
     connecting -> listening   hello: magic, version, purpose, TLS or not, a random number, the
                               address dialled
@@ -89,12 +89,12 @@ def connect(
 
     Args:
         address: As :func:`parse_address` reads it.
-        credentials: What both sides have.
+        credentials: Credentials of both sides.
         purpose: One of :data:`PURPOSES`.
-        opening: What is asked for. On an encrypted connection a new key is added to what is for
+        opening: The request. On an encrypted connection a new key is added to what is for
             a worker.
         dialled: A connection to it, which is taken over; None: one is made.
-        limit: How long it may take, in seconds; at most ``HANDSHAKE_LIMIT`` in any case.
+        limit: Time limit, in seconds; at most ``HANDSHAKE_LIMIT`` in any case.
 
     Raises:
         NotConnectedError: there is no such connection; says why.
@@ -138,12 +138,12 @@ def connect(
 
 
 def receive_answer(stream: Stream) -> Any:
-    """What a host answers.
+    """Receives the answer of a host.
 
     Raises:
-        RefusedByHostError: it refuses; says why.
+        RefusedByHostError: the host refuses; the message has its reason.
         ChannelClosedError: the connection has ended, or its time is over.
-        ValueError: what was received is no frame.
+        ValueError: the received bytes are no frame.
     """
     answer = receive(stream)
     if not isinstance(answer, dict) or not answer.keys() & {"answer", "refused"}:
@@ -223,14 +223,14 @@ def _prove_connecting(stream: Stream, address: str, credentials: Credentials, pu
 
 
 def _status(stream: Stream, credentials: Credentials, tls: bool) -> int:
-    """Whether a connection goes on, with TLS or without."""
+    """Returns the status of a connection: it goes on, or TLS is required or missing."""
     if not tls:
         return _WANTS_TLS if credentials.encrypts(stream.raw) else _GOES_ON
     return _GOES_ON if credentials.can_encrypt() else _LACKS_TLS
 
 
 def _binding(stream: Stream, *, connecting: bool) -> bytes:
-    """What both ends of this connection know, and no end of another one."""
+    """Returns bytes that both ends of this connection know, and no end of another one."""
     if stream.tls is not None:
         return stream.tls.binding()
     if not is_loopback(stream.raw):

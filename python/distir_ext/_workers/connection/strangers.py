@@ -1,4 +1,4 @@
-"""Who has connected to a host, and has not proved so far that it has the token."""
+"""Connections to a host that have not proved yet that they have the token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Strangers:
         self._networks: dict[socket.socket, str] = {}  # oldest first
 
     def enter(self, raw: socket.socket, address: str) -> None:
-        """Takes one in, for which another one may have to go."""
+        """Admits a connection, and ends an older one if there are too many."""
         network = network_of(address)
         with self._mutex:
             of_network = [each for each, other in self._networks.items() if other == network]
@@ -45,12 +45,12 @@ class Strangers:
             self._networks[raw] = network
 
     def has(self, raw: socket.socket) -> bool:
-        """Whether it may stay so far."""
+        """Returns whether a connection has not been ended so far."""
         with self._mutex:
             return raw in self._networks
 
     def leave(self, raw: socket.socket) -> None:
-        """It has proved itself, or ended."""
+        """Removes a connection that has proved itself, or has ended."""
         with self._mutex:
             self._networks.pop(raw, None)
 

@@ -28,7 +28,7 @@ _WAITS_READ, _WAITS_WRITE = -1, -2
 
 
 class TlsError(ConnectionError):
-    """What has arrived is not what the other side has sent, or the other side is not accepted."""
+    """Received bytes fail TLS's check, or the other side's certificate is not accepted."""
 
 
 class WaitingError(BlockingIOError):
@@ -114,7 +114,7 @@ class Tls:
         tvm_ffi.get_global_func("distir.runtime.tls_forget")(self.native)
 
     def binding(self) -> bytes:
-        """What both ends have the same of, and no two connections."""
+        """Returns bytes that only the two ends of this connection have in common."""
         return bytes(tvm_ffi.get_global_func("distir.runtime.tls_binding")(self.native))
 
     def recv_into(self, buffer: memoryview) -> int:

@@ -50,7 +50,7 @@ def new_token() -> str:
 
 
 def is_token_stated() -> bool:
-    """Whether the environment has a token, or the file of one."""
+    """Returns whether the environment states a token, or the file of one."""
     return any(os.environ.get(name) for name in (TOKEN_VARIABLE, FILE_VARIABLE))
 
 
@@ -86,7 +86,7 @@ def check_token(token: str, source: str) -> bytes:
 
     Args:
         token: The token, without white space around it.
-        source: Where it is from, in words.
+        source: Its source, in words.
 
     Raises:
         ValueError: it has fewer than 128 bits.
@@ -133,7 +133,7 @@ def _read_file(path: str | os.PathLike[str]) -> str:
 
 
 def _bits(token: str) -> int:
-    """How many bits a token has, at the most; none if it is not at all random."""
+    """Returns an upper bound on a token's random bits; 0 if it is evidently not random."""
     if len(set(token)) < _FEWEST_SYMBOLS:
         return 0
     sizes = (len(alphabet) for alphabet in _ALPHABETS if set(token) <= set(alphabet))

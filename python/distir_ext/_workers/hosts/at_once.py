@@ -1,4 +1,4 @@
-"""The same for many hosts at a time, in threads, since what takes long is waiting for each of them.
+"""Runs blocking calls in parallel, one thread per host.
 
 Example: ``at_once([connect_a, connect_b], lambda connection: connection.close())`` gives both
 connections. If ``b`` cannot be reached, its error is raised, and the connection to ``a`` is closed.
@@ -21,12 +21,11 @@ MOST_AT_ONCE = 32
 def at_once(
     calls: Sequence[Callable[[], _Result]], undo: Callable[[_Result], None]
 ) -> list[_Result]:
-    """What calls return, in their order.
+    """Runs calls in parallel, and returns their results in order.
 
     Args:
         calls: Each ends by itself, sooner or later.
-        undo: Is given what calls have returned, or return later, if one of them fails or the wait
-            is interrupted.
+        undo: Called with each result, early or late, if a call fails or the wait is interrupted.
 
     Raises:
         What the first of the calls that fail has raised, as soon as those before it have ended.

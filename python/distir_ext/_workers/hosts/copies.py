@@ -66,14 +66,14 @@ _LOST_AFTER = 20.0
 
 @dataclass(frozen=True)
 class Joined:
-    """What rank 0 knows when all copies are there.
+    """State of rank 0 when all copies have joined.
 
     Attributes:
-        asked: What was asked for: the place, and the token that the program stated.
-        leader: Meets the copies.
+        asked: The requested place, and the token that the program stated.
+        leader: The listener that copies join at.
         addresses: By rank where agents listen.
-        names: By rank what messages call the copy.
-        token: What all copies share.
+        names: By rank the name of the copy for messages.
+        token: The token that all copies share.
         ccl: The communication library that has been started.
     """
 
@@ -101,8 +101,8 @@ def join(place: Place, token: str | None, limit: float, ccl: str = "cpu") -> Joi
 
     Args:
         place: This copy's.
-        token: What all copies share, if the program states it.
-        limit: How long it may take until all copies are there, in seconds.
+        token: Token that all copies share, if the program states it.
+        limit: Time limit for all copies to start, in seconds.
         ccl: The communication library of sessions; MPI is started for ``"mpi"``.
 
     Raises:
@@ -164,8 +164,8 @@ class Leader:
 
     Args:
         place: Its place.
-        token: What all copies share.
-        listener: Where the others come to; belongs to this from now on.
+        token: The token that all copies share.
+        listener: Socket that the others connect to; owned by this object from now on.
 
     Raises:
         RuntimeError: OpenSSL cannot be loaded.
@@ -210,7 +210,7 @@ class Leader:
         return addresses
 
     def names(self, address: str) -> list[str]:
-        """By rank what messages call the copies, of which this one's agent is at the address."""
+        """Returns the names of copies for messages, by rank; this one's agent is at the address."""
         others = [
             f"{other.host} (rank {rank}, {other.process})"
             for rank, other in sorted(self._others.items())
@@ -367,9 +367,9 @@ def serve(
 
     Args:
         place: This copy's.
-        token: What all copies share.
-        addresses: Where rank 0 may be reached.
-        limit: How long it may take until all copies are there, in seconds.
+        token: The token that all copies share.
+        addresses: Addresses of rank 0.
+        limit: Time limit for all copies to start, in seconds.
         begun: Since when, on the clock ``time.monotonic``; None: from now on.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Whether workers of several hosts wait for ever, from two looks at all of them."""
+"""Detects deadlocks of workers on several hosts, from two snapshots of their progress."""
 
 from __future__ import annotations
 

@@ -83,16 +83,16 @@ _CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 
 class HostAgent:
-    """What ``distir host`` runs.
+    """Host agent, which ``distir host`` runs.
 
     Args:
-        address: Where to listen; or a socket that does.
-        credentials: What others have to have.
+        address: Address to listen at, or a socket that listens.
+        credentials: Credentials that clients are checked against.
         meet: Takes the connection of another copy of this process's script, with what it says
             first; what it raises is the answer.
 
     Attributes:
-        address: Where it listens, with the port that was found if none was asked for (port 0).
+        address: Address at which it listens, with the port that was found for port 0.
 
     Raises:
         OSError: it cannot listen there.
@@ -387,10 +387,10 @@ class _HostedSession:
             self._relay = Relay(channel, ends, self._below)
 
     def _while_the_controller_is_there(self, work: Callable[[], _Result]) -> _Result:
-        """What something results in that waits for others.
+        """Runs work that waits for others, and returns its result.
 
         Raises:
-            ChannelClosedError: the controller is gone; the work goes on alone, and finds out.
+            ChannelClosedError: the controller is gone; the work goes on in its thread.
         """
         outcome: Future[_Result] = Future()
         done, write = os.pipe()

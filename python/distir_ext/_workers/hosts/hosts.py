@@ -21,10 +21,10 @@ class Hosts:
     Devices are given to hosts in order: the first host has those with the lowest ids.
 
     Attributes:
-        addresses: Where ``distir host`` listens on each of them: ``"10.0.0.2"``,
+        addresses: Address of ``distir host`` on each of them: ``"10.0.0.2"``,
             ``"10.0.0.2:7272"``, ``"[fd00::2]:7272"`` or a name. Hosts use the same addresses among
             themselves.
-        devices_per_host: How many devices each host has: a number for each of them, or one for all;
+        devices_per_host: Number of devices of each host, or one number for all;
             None: equally many.
         token_file: A file that has the token; None: the environment variable ``DISTIR_EXT_TOKEN``,
             or the file that ``DISTIR_EXT_TOKEN_FILE`` names.
@@ -40,7 +40,7 @@ class Hosts:
         fanout: To how many hosts the controller sends what it says, and each of them passes it on
             at most; None: to all of them up to 32, and beyond that to so many that there are two
             levels of hosts (docs/scale.md).
-        names: What messages call each of them; None: their addresses.
+        names: Name of each in messages; None: their addresses.
 
     Raises:
         ValueError: no addresses, one of them twice or not an address, or numbers that make no
@@ -80,11 +80,11 @@ class Hosts:
         rank 0 makes, where the launcher hands it on (docs/clusters.md).
 
         Args:
-            rank: Which copy this is.
-            size: How many there are.
+            rank: Index of this copy.
+            size: Number of copies.
             address: Of rank 0, for all copies.
-            token: What all copies share.
-            timeout: How long it may take until all copies are there, in seconds; None: the
+            token: Token that all copies share.
+            timeout: Time limit for all copies to start, in seconds; None: the
                 environment variable ``DISTIR_EXT_START_TIMEOUT``, or 300.
             ccl: The communication library of the sessions. With ``"mpi"`` MPI is started in all
                 copies, until they end.
@@ -139,7 +139,7 @@ class Hosts:
         return list(given) if isinstance(given, Sequence) else []
 
     def ranks(self, num_workers: int) -> list[list[int]]:
-        """By host the ranks of its workers.
+        """Returns the ranks of each host's workers.
 
         Args:
             num_workers: Workers of the session, one per device.

@@ -1,7 +1,7 @@
-"""What whoever has connected to a host asks for, checked before anything is done with it.
+"""Checks requests of clients that have connected to a host.
 
-Who has the token may run programs, and need not be believed otherwise: what is wrong is an error
-for that client alone.
+A client with the token may run programs, but its messages are not trusted: a malformed one is an
+error for that client alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SessionOpening:
         ccl: The communication library.
         imports: Modules that workers import.
         lost_after: See :class:`Hosts`.
-        versions: What the controller has.
+        versions: Versions of the controller.
     """
 
     session: str
@@ -57,7 +57,7 @@ class PeerOpening:
     """A connection between two workers, of ``source`` to ``target``, which is on this host.
 
     Attributes:
-        key: What encrypts it once it is the worker's; empty for nothing.
+        key: Key that encrypts it once it is the worker's; empty for none.
     """
 
     session: str
@@ -152,7 +152,7 @@ def ranks_of(value: Any, num_workers: int) -> list[int]:
 
 
 def request_of(message: Any) -> str:
-    """Which request a message is.
+    """Returns the kind of request that a message is.
 
     Raises:
         RefusedError: it is none.

@@ -41,10 +41,10 @@ _ID_DIGITS = 12
 
 
 class HostActor:
-    """What an actor of Ray runs: a host agent at its node's address.
+    """Ray actor that runs a host agent at its node's address.
 
     Args:
-        token: What whoever connects has to have.
+        token: The token that clients have to have.
     """
 
     def __init__(self, token: str) -> None:
@@ -55,7 +55,7 @@ class HostActor:
         threading.Thread(target=self._agent.serve, daemon=True).start()
 
     def address(self) -> str:
-        """Where the agent listens."""
+        """Returns the address at which the agent listens."""
         return self._agent.address
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class HostActor:
 
 
 class Reservation:
-    """What a session has of a Ray cluster: a placement group, and actors in it.
+    """Reservation of a session in a Ray cluster: a placement group, and actors in it.
 
     Args:
         ray: The package.
@@ -241,7 +241,7 @@ def _alive(ray: Any) -> list[dict[str, Any]]:
 
 
 def _describe_cluster(ray: Any, bundle: Mapping[str, float]) -> str:
-    """What nodes have of what a bundle asks for, in words."""
+    """Describes the nodes' amounts of a bundle's resources, for a message."""
     nodes = sorted(_alive(ray), key=lambda node: str(node["NodeManagerAddress"]))
     listed = [
         f"{node['NodeManagerAddress']} with "

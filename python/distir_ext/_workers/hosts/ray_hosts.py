@@ -24,15 +24,15 @@ class Ray:
     last axes of a mesh lie within a host.
 
     Attributes:
-        hosts: How many there are, each on a node of its own.
-        devices_per_host: How many devices each host has; None: the mesh is divided among them.
-        resources: What Ray reserves on a node for each host, by Ray's names, such as
+        hosts: Number of hosts, each on a node of its own.
+        devices_per_host: Devices of each host; None: the mesh is divided among them.
+        resources: Resources that Ray reserves for each host, by Ray's names, such as
             ``{"CPU": 16, "accelerator_type:A100": 0.001}``. What it does not name is a CPU for
             each of the host's devices and, with ``ccl="nccl"``, a GPU; 0 reserves none.
         pack: Whether hosts may share nodes: Ray uses as few as it can.
         address: Of the cluster, as ``ray.init`` takes it, where this process has not connected to
             one. It counts no more once it has.
-        start_timeout: How long Ray may take to reserve nodes and start actors, in seconds; None:
+        start_timeout: Time limit for reserving nodes and starting actors, in seconds; None:
             the environment variable ``DISTIR_EXT_START_TIMEOUT``, or 60.
 
     Raises:
@@ -77,11 +77,11 @@ class Ray:
 
     @property
     def limit(self) -> float:
-        """How long Ray may take, in seconds."""
+        """Time that Ray may take to start, in seconds."""
         return start_limit(self.start_timeout, _START_LIMIT)
 
     def devices_of_host(self, num_workers: int) -> int:
-        """How many devices each host has.
+        """Returns the number of devices of each host.
 
         Args:
             num_workers: Workers of the session, one per device.
@@ -105,7 +105,7 @@ class Ray:
         return self.devices_per_host
 
     def bundle(self, devices: int, ccl: str) -> dict[str, float]:
-        """What Ray reserves for a host with so many devices.
+        """Returns the resources that Ray reserves for a host with so many devices.
 
         Args:
             devices: Devices of the host.
@@ -115,7 +115,7 @@ class Ray:
             Amounts by the name of the resource, as Ray takes them: ``{"CPU": 4}``.
 
         Raises:
-            ValueError: it is nothing.
+            ValueError: nothing would be reserved.
         """
         amounts: dict[str, float] = {"CPU": devices}
         if ccl == "nccl":

@@ -53,7 +53,7 @@ class _Gathering:
         gathers: Whether they wait for each other.
         missing: Workers that have not answered.
         found: By answer who has given it, of those that have not been passed on.
-        failures: Which of these say that a worker has failed.
+        failures: Those that say that a worker has failed.
         until: When they are passed on at the latest.
     """
 
@@ -145,7 +145,7 @@ class Relay:
                 end.stream.close()
 
     def _patience(self) -> float | None:
-        """How long nothing has to be done, in seconds."""
+        """Returns the seconds until an answer has to be passed on; None if none waits."""
         if not any(each.found for each in self._open):
             return None
         until = min(each.until for each in self._open if each.found)

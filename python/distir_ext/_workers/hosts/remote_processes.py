@@ -46,14 +46,14 @@ class RemoteProcesses(HostProcesses):
 
     Args:
         address: Of its agent.
-        credentials: What agents want to see.
+        credentials: Credentials that agents check.
         session: Names the session among those of the agent.
         ranks: Its workers.
         num_workers: Of the session, on all hosts.
         ccl: Name of the communication library.
         imports: Names of modules that each worker imports first.
         lost_after: See :class:`Hosts`.
-        name: What messages call the host; empty for its address.
+        name: Name of the host in messages; empty for its address.
 
     Raises:
         RuntimeError: the agent is not there, or refuses.

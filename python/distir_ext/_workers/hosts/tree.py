@@ -1,6 +1,6 @@
-"""Which hosts pass on to others what a controller says, where there are many of them.
+"""Tree of hosts that forward a controller's messages to others.
 
-Example: five hosts, of which nobody passes on to more than two. The controller writes to hosts 0
+Example: five hosts, none of which forwards to more than two. The controller writes to hosts 0
 and 3, host 0 to hosts 1 and 2, and host 3 to host 4::
 
     >>> [each.hosts for each in subtrees(range(5), 2)]
@@ -21,11 +21,11 @@ _MOST_AT_ONE_LEVEL = 32
 
 @dataclass(frozen=True)
 class Subtree:
-    """A host, and all those that what it is sent may be for.
+    """Host that gets a message, and the hosts that it forwards messages to.
 
     Attributes:
-        hosts: Their numbers; the first of them passes on to the others.
-        fanout: To how many at most.
+        hosts: Numbers of the hosts; the first of them forwards to the others.
+        fanout: Most hosts that one host forwards to.
     """
 
     hosts: range

@@ -1,4 +1,4 @@
-"""What hosts must have the same of."""
+"""Versions that must match on all hosts."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from distir_ext._version import __version__
 
 
 def versions() -> list[str]:
-    """What this process has."""
+    """Returns the versions and the byte order of this process."""
     return [f"distir_ext {__version__}", f"tvm {tvm.__version__}", f"{sys.byteorder}-endian"]
