@@ -66,7 +66,7 @@ class MovedAxes {
     }
   }
 
-  /*! \brief Whether more pieces would not change the result. */
+  /*! \brief True if more pieces would not change the result. */
   bool AreAllKnown() const {
     return !is_inside_ || std::find(differs_.begin(), differs_.end(), false) == differs_.end();
   }

@@ -116,7 +116,7 @@ class TransferPlanner::Meeting {
     return volume;
   }
 
-  /*! \brief Whether a device holds the source's block. */
+  /*! \brief True if a device holds the source's block. */
   bool IsHolder(int64_t device) const {
     return std::binary_search(holders_.begin(), holders_.end(), device);
   }

@@ -21,7 +21,7 @@ double BytesOf(const ir::Type& type);
 /*! \brief The text of a string; empty for everything else. */
 std::string StringArgument(const ir::Expr& expr);
 
-/*! \brief Whether a function of the runtime computes and does not communicate.
+/*! \brief True if a function of the runtime computes and does not communicate.
  *  \param name Without "distir.runtime.". */
 bool IsComputed(const std::string& name);
 

@@ -29,7 +29,7 @@ ir::Node CompiledAttrs(const ir::Node& attrs, const std::string& name) {
   return kept;
 }
 
-/*! \brief Whether TVM's passes treat a function alike whoever calls it. */
+/*! \brief True if TVM's passes treat a function alike whoever calls it. */
 bool StandsAlone(const ir::Function& function) {
   bool is_simple = true;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {

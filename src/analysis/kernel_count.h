@@ -47,7 +47,7 @@ struct KernelCount {
 /*! \brief The values of symbolic sizes, by variable. */
 using SizeValues = std::unordered_map<const ffi::Object*, int64_t>;
 
-/*! \brief Whether a size of a parameter is symbolic, so that counts differ between calls. */
+/*! \brief True if a size of a parameter is symbolic, so that counts differ between calls. */
 bool HasSymbolicSizes(const ir::PrimFunc& kernel);
 
 /*!

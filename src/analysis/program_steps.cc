@@ -181,7 +181,7 @@ class StepReader::Reader::BodyReader {
     }
   }
 
-  /*! \brief Whether a variable is only another name of one; TVM drops it. */
+  /*! \brief True if a variable is only another name of one; TVM drops it. */
   bool IsOtherName(const ir::Var& var, const ir::Expr& value) {
     ir::Expr source = value;
     if (auto item = ir::TupleGetItem::Cast(value); item.defined()) {

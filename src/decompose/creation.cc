@@ -16,7 +16,7 @@ namespace {
 using mesh::AxisList;
 using mesh::Sharding;
 
-/*! \brief Whether every shard is one element: then no whole is smaller than the positions of all.
+/*! \brief True if every shard is one element: then no whole is smaller than the positions of all.
  */
 bool IsOfSingleElements(const ir::TensorType& type, const Sharding& sharding) {
   rules::Sizes sizes = rules::StaticSizes(type);

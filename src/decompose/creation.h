@@ -40,7 +40,7 @@ class Creations {
 
   /*! \brief What is to be made instead of a redistribution, or null. */
   const Creation* Find(const ir::Call& redistribution) const;
-  /*! \brief Whether nothing else uses the whole value of a variable. */
+  /*! \brief True if nothing else uses the whole value of a variable. */
   bool IsOnlyInPieces(const ir::Var& var) const { return only_in_pieces_.count(var.get()) > 0; }
   bool empty() const { return found_.empty(); }
 

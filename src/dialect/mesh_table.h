@@ -42,13 +42,13 @@ using AxisNames = ffi::Array<ffi::String>;
 
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh);
 
-/*! \brief Whether a function takes, makes or returns DTensors. */
+/*! \brief True if a function takes, makes or returns DTensors. */
 bool IsDistributed(const ir::Function& function);
 /*! \brief Marks a function of which LegalizeRedistribute has written out the reductions that rules
  * imply; without it, a second run would add them again. */
 constexpr const char* kExplicitReductions = "distir.explicit_reductions";
 bool HasExplicitReductions(const ir::Function& function);
-/*! \brief Whether all distributed functions of a module are marked so. */
+/*! \brief True if all distributed functions of a module are marked so. */
 bool HasExplicitReductions(const ir::IRModule& mod);
 
 /*! \brief A manual region: its mesh (mesh/region.h) is a root of its own, on which its values lie.
@@ -113,7 +113,7 @@ class MeshTable {
    * \throws ValueError naming the type when placement and rank do not agree.
    */
   const mesh::Sharding& ShardingOf(const ir::DTensorType& type);
-  /*! \brief Whether a static dimension does not divide into its shards, in a tensor of a type. */
+  /*! \brief True if a static dimension does not divide into its shards, in a tensor of a type. */
   bool IsUneven(const ir::Type& type);
   const mesh::Sharding& ShardingOf(const ir::DeviceMesh& device_mesh,
                                    const ir::Placement& placement, int ndim);

@@ -23,7 +23,7 @@ std::string CostText(double bytes, double seconds);
 /*! \brief What would have to be stated of a variable, in the words of a plan. */
 struct Advice {
   std::string function, variable, dims;
-  /*! \brief Whether it says what all dimensions would have to be; else it only takes back the one
+  /*! \brief True if it says what all dimensions would have to be; else it only takes back the one
    * in which the sides differ, and the lines do not say it. */
   bool is_complete;
 };
@@ -41,7 +41,7 @@ MoveExplanation ExplainMove(Program* program, const FunctionView& view, const ir
                             const ir::Var& moved);
 
 /*!
- * \brief Whether two sides disagree about a move: more is sent than a reduction, and more than
+ * \brief True if two sides disagree about a move: more is sent than a reduction, and more than
  * nothing. True where the size is not known.
  */
 bool Disagrees(Program* program, const FunctionView& view, int slot, const mesh::Sharding& want);

@@ -37,7 +37,7 @@ inline std::string NameOf(const ir::Expr& var) { return ir::Var::Cast(var).name(
 
 /*! \brief How one tensor is sharded; the index is that of the slot in the function's graph. */
 struct Fact {
-  /*! \brief Whether the module says it; the rest is empty if not. */
+  /*! \brief True if the module says it; the rest is empty if not. */
   bool is_known = true;
   int root = -1;            // -1: not distributed
   mesh::Sharding sharding;  // `partial` is what its value is partial over, before it is reduced
@@ -48,7 +48,7 @@ struct Fact {
   std::vector<int64_t> stated_shards = {};
   /*! \brief Dimensions of which an annotation was taken back, and the shards that it stated. */
   std::vector<std::pair<int, int64_t>> taken_back = {};
-  /*! \brief Whether it was stated that a dimension is sharded by an axis that shards it. */
+  /*! \brief True if it was stated that a dimension is sharded by an axis that shards it. */
   bool States(size_t dim, const mesh::AxisRef& axis) const;
   /*! \brief Why it is partial: a node of the function, and a dimension of one of its operands; or,
    * without a dimension, the operand that is partial already. */
@@ -63,7 +63,7 @@ struct Fact {
 struct Move {
   std::string kind;  // "redistribute", or the name of the collective
   std::optional<abi::Collective> collective;
-  /*! \brief Whether it does no more than to bring a tensor from one sharding to another. */
+  /*! \brief True if it does no more than to bring a tensor from one sharding to another. */
   bool changes_sharding = true;
   ir::Expr source;  // a variable, or null for what another device set sends
   bool is_reduction = false;
@@ -133,9 +133,9 @@ class Program {
    * what calls give, and the other way. */
   const std::vector<AcrossCall>& AcrossCalls(const TensorOf& tensor);
 
-  /*! \brief Whether PropagateSharding has noted what was stated; else the user wrote all of it. */
+  /*! \brief True if PropagateSharding has noted what was stated; else the user wrote all of it. */
   bool IsPropagated() const { return is_propagated_; }
-  /*! \brief Whether all functions are as this package's passes left them. */
+  /*! \brief True if all functions are as this package's passes left them. */
   bool IsUnchanged();
   /*! \brief Variables that an annotation or a type stated, and that no function has any more. */
   const std::vector<std::string>& LostVariables();
@@ -172,7 +172,7 @@ class Program {
                         const std::function<void(Fact*, std::istringstream&)>& read);
   void ReadOpen(FunctionView* view);
   void ReadCalls();
-  /*! \brief Whether LowerDistIR has left a function as it was. */
+  /*! \brief True if LowerDistIR has left a function as it was. */
   bool IsApart(const std::string& function) const;
   void ReadPartial(FunctionView* view);
   std::optional<Move> MoveOf(const FunctionView& view, const ir::Var& var, const ir::Call& call);

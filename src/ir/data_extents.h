@@ -10,7 +10,7 @@
 namespace distir {
 namespace ir {
 
-/*! \brief Whether the first result of a call, a tuple, may have fewer rows than its type says: the
+/*! \brief True if the first result of a call, a tuple, may have fewer rows than its type says: the
  * boxes that a non-maximum suppression keeps, which TVM types as if all were kept. Also of null. */
 bool HasDataExtent(const Call& call);
 

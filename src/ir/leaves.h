@@ -14,7 +14,7 @@
 namespace distir {
 namespace ir {
 
-/*! \brief Whether one of the leaves fulfils the predicate; leaves behind it are not looked at. */
+/*! \brief True if one of the leaves fulfils the predicate; leaves behind it are not looked at. */
 template <typename Predicate>
 bool AnyLeaf(const Type& type, const Predicate& predicate) {
   auto tuple = TupleType::Cast(type);

@@ -297,7 +297,7 @@ extern std::atomic<const NamedOp*> last_named_ops[1 << kNamedOpBits];
 /*! \brief Looks the operator up and enters it. */
 const NamedOp* FindNamedOp(const char* name, std::atomic<const NamedOp*>* entry);
 
-/*! \brief Whether the callee is the registered operator of this name, which must be a string
+/*! \brief True if the callee is the registered operator of this name, which must be a string
  * literal. */
 inline bool IsOp(const Expr& op, const char* name) {
   constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio: spreads addresses

@@ -83,10 +83,10 @@ class FunctionRewriter {
   virtual bool RewritePurity(bool is_pure) { return is_pure; }
   /*! \brief An expression with its variables replaced. */
   virtual Expr Rewrite(const Expr& expr);
-  /*! \brief Whether bindings stay in dataflow blocks; otherwise all blocks and variables become
+  /*! \brief True if bindings stay in dataflow blocks; otherwise all blocks and variables become
    * plain ones. */
   virtual bool KeepsDataflow() const { return true; }
-  /*! \brief Whether what stays as it is keeps its objects: a variable whose name, kind and type
+  /*! \brief True if what stays as it is keeps its objects: a variable whose name, kind and type
    * stay, a call whose arguments do, their binding. So a pass that changes little writes little.
    * Not for a pass whose input stays in the module beside its output: a variable is bound once. */
   virtual bool KeepsUnchanged() const { return false; }
@@ -122,7 +122,7 @@ class FunctionRewriter {
 
  private:
   Expr RewriteCall(const Call& call);
-  /*! \brief Whether what was rewritten is what it was, and stays it. */
+  /*! \brief True if what was rewritten is what it was, and stays it. */
   template <typename T>
   bool Keeps(const ffi::Array<T>& rewritten, const ffi::Array<T>& given) const {
     return KeepsUnchanged() && rewritten.same_as(given);

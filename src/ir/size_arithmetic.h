@@ -12,7 +12,7 @@
 namespace distir {
 namespace ir {
 
-/*! \brief Whether a dimension provably leaves no remainder, whatever its variables are. */
+/*! \brief True if a dimension provably leaves no remainder, whatever its variables are. */
 bool AlwaysDivides(const Expr& dim, int64_t divisor);
 /*! \brief a + b. */
 Expr Add(const Expr& a, int64_t b);

@@ -105,7 +105,7 @@ class AttrStmt : public Stmt {
   const Stmt& body() const;
 };
 
-/*! \brief Whether a statement only declares a buffer, or states what holds. */
+/*! \brief True if a statement only declares a buffer, or states what holds. */
 bool IsDeclaration(const Stmt& stmt);
 
 class SeqStmt : public Stmt {

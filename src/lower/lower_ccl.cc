@@ -66,7 +66,7 @@ class CollectiveLowering : public ir::FunctionRewriter {
  public:
   explicit CollectiveLowering(GroupTexts* groups) : groups_(*groups) {}
 
-  /*! \brief Whether the function has a collective. */
+  /*! \brief True if the function has a collective. */
   static bool Applies(const ir::Function& function) {
     bool applies = false;
     ir::VisitBindings(function.body(), [&applies](const ir::Binding& binding) {

@@ -210,7 +210,7 @@ class SignatureWriter::TrueExtents {
   }
 
   /*!
-   * \brief Whether a tensor of these extents is padded to a type.
+   * \brief True if a tensor of these extents is padded to a type.
    * \param grained Per dimension what it is padded to, -1 for the least; empty where all are least.
    * \param type Null is that of a Tensor.
    */

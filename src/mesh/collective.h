@@ -30,7 +30,7 @@ constexpr CollectiveKind kAllCollectiveKinds[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kSlice,    CollectiveKind::kPermute,
     CollectiveKind::kExchange,  CollectiveKind::kTransfer, CollectiveKind::kView};
 
-/*! \brief Whether a collective is one grouped step of sends and receives, by a plan of pieces. */
+/*! \brief True if a collective is one grouped step of sends and receives, by a plan of pieces. */
 constexpr bool HasPieces(CollectiveKind kind) {
   return kind == CollectiveKind::kPermute || kind == CollectiveKind::kExchange ||
          kind == CollectiveKind::kTransfer;

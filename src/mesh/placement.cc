@@ -84,7 +84,7 @@ bool AreWholeAxes(const Mesh& mesh, const AxisList& axes) {
                      [&mesh](const AxisRef& ref) { return ref == FullAxis(mesh, ref.axis); });
 }
 
-/*! \brief Whether the parts, once sorted in root order, still nest as their dimensions ask. */
+/*! \brief True if the parts, once sorted in root order, still nest as their dimensions ask. */
 bool NestsInRootOrder(const std::vector<Part>& parts) {
   // Parts are listed dimension by dimension.
   return std::adjacent_find(parts.begin(), parts.end(), [](const Part& a, const Part& b) {

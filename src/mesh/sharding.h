@@ -88,7 +88,7 @@ AxisRef FullAxis(const Mesh& mesh, int axis);
 /*! \brief Product of sizes. */
 int64_t NumShards(const AxisList& axes);
 /*!
- * \brief Whether two references share a part of an axis, that is, are not parts of one split of it.
+ * \brief True if two references share a part of an axis, that is, are not parts of one split of it.
  * References of one axis are disjoint if one ends (pre_size * size) at a divisor of where the other
  * begins (pre_size): x:(1)2 and x:(2)3 are disjoint, x:(1)2 and x:(3)2 of an axis of 6 are not.
  */
@@ -104,7 +104,7 @@ Sharding Canonical(const Sharding& sharding);
  * Example: [x] and [x:(1)2, y] for x of size 4 have the prefix [x:(1)2].
  */
 AxisList CommonPrefix(const AxisList& a, const AxisList& b);
-/*! \brief Whether `prefix` is a major prefix of `axes` (with splitting, as in CommonPrefix). */
+/*! \brief True if `prefix` is a major prefix of `axes` (with splitting, as in CommonPrefix). */
 bool IsPrefix(const AxisList& prefix, const AxisList& axes);
 /*! \brief What follows `prefix` in `axes`; requires IsPrefix. */
 AxisList RemovePrefix(const AxisList& axes, const AxisList& prefix);
@@ -190,7 +190,7 @@ struct MeshPlacement {
  */
 MeshPlacement ToPlacement(const Mesh& root, const Sharding& sharding, const AxisList& apart = {});
 /*!
- * \brief Whether `view` itself (not another view) can express the sharding, given on `root`; then
+ * \brief True if `view` itself (not another view) can express the sharding, given on `root`; then
  * its axis_to_dim.
  */
 std::optional<std::vector<int>> ToPlacementOn(const Mesh& view, const Mesh& root,

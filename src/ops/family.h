@@ -64,7 +64,7 @@ using rules::Summary;
 using rules::ViewCall;
 using rules::WithStatistics;
 
-/*! \brief Whether the elements of a tensor are floating-point numbers. */
+/*! \brief True if the elements of a tensor are floating-point numbers. */
 inline bool IsFloat(const ir::TensorType& type) {
   return type.has_dtype() && distir::IsFloat(type.dtype());
 }

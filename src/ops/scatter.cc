@@ -46,7 +46,7 @@ void AddWritten(const OpView& view, int begin, int num, RuleBuilder* builder) {
   }
 }
 
-/*! \brief Whether shards of the updates may be written apart and reduced: an all-reduce of the data
+/*! \brief True if shards of the updates may be written apart and reduced: an all-reduce of the data
  * sends it twice. */
 bool MayReduce(const OpView& view, const std::string& mode) {
   if (mode != "add" && mode != "mul" && mode != "min" && mode != "max") return false;
@@ -209,7 +209,7 @@ struct Writes {
   std::string mode;  // of R.scatter_elements
 };
 
-/*! \brief Whether a device has the first of the shards along all of `axes`, which are dimensions
+/*! \brief True if a device has the first of the shards along all of `axes`, which are dimensions
  * `dim`, `dim` + 1, .. of `rank`. */
 ir::Expr IsFirst(const std::vector<mesh::AxisList>& axes, int dim, int rank, Writer* w) {
   ir::Expr is_first;

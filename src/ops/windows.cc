@@ -159,7 +159,7 @@ struct Counted {
   Counted(const WindowDim& dim, bool with_padding)
       : begin(with_padding ? -dim.before : 0),
         end(dim.data_size + (with_padding ? dim.after : 0)) {}
-  /*! \brief Whether every window lies within them. */
+  /*! \brief True if every window lies within them. */
   bool HasAll(const WindowDim& dim) const {
     const int64_t last = (dim.result_size - 1) * dim.stride - dim.before;
     return begin <= -dim.before && last + dim.extent() <= end;

@@ -55,7 +55,7 @@ bool ReadWindowLists(const ir::AttrField& strides, const ir::AttrField& padding,
  */
 void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* builder);
 
-/*! \brief Whether blocks of the result look at blocks of the data and nothing else. */
+/*! \brief True if blocks of the result look at blocks of the data and nothing else. */
 bool IsBlockwise(const WindowDim& dim, WindowKind kind);
 
 /*! \brief Writes a call some spatial dimension of which is sharded: every device gets the elements

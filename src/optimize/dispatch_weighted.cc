@@ -163,7 +163,7 @@ class DispatchPairs {
 
   // ---- collectives
 
-  /*! \brief Whether zeros can be put behind rows so that there are as many as others, or none need
+  /*! \brief True if zeros can be put behind rows so that there are as many as others, or none need
    * be. */
   static bool CanPad(const ir::Expr& rows, const ir::Expr& to) {
     return ir::SameDim(rows, to) || (ir::StaticDim(rows) >= 0 && ir::StaticDim(to) >= 0);
@@ -253,7 +253,7 @@ class DispatchPairs {
     for (const ir::Expr& old : before) Drop(old);
   }
 
-  /*! \brief Whether zeros are put behind one dimension, and nowhere else. */
+  /*! \brief True if zeros are put behind one dimension, and nowhere else. */
   static bool IsPaddedBehind(const ir::Call& call, int dim) {
     const auto widths = ir::attrs::kPadPadWidth(call.attrs()).cast<ffi::Array<int64_t>>();
     for (int64_t i = 0; i < static_cast<int64_t>(widths.size()); ++i)

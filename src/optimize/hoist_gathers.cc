@@ -136,7 +136,7 @@ class GatherHoisting {
     return true;
   }
 
-  /*! \brief Whether a variable bound in front of `earlier` can be used at `binding`. */
+  /*! \brief True if a variable bound in front of `earlier` can be used at `binding`. */
   static bool Serves(const NamedFunction& caller, const EditableBinding* earlier,
                      const EditableBinding* binding) {
     if (earlier->block == binding->block) return true;

@@ -50,7 +50,7 @@ struct Tally {
   void Skip(const char* why) { ++skipped[why]; }
 };
 
-/*! \brief Whether the library that the program will run on has a builtin that not all have. */
+/*! \brief True if the library that the program will run on has a builtin that not all have. */
 bool IsOffered(const Options& options, abi::Collective collective);
 
 struct NamedFunction {

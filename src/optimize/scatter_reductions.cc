@@ -80,7 +80,7 @@ class SliceHoisting {
     return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather;
   }
 
-  /*! \brief Whether a slice to `target` behind `binding` can move up to a collective. */
+  /*! \brief True if a slice to `target` behind `binding` can move up to a collective. */
   bool Reaches(EditableBinding* binding, const ir::DTensorType& target) {
     if (IsGoal(binding->value)) return true;
     auto call = ir::Call::Cast(binding->value);

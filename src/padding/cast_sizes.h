@@ -21,7 +21,7 @@ class CastSizes {
 
   /*! \brief An extent in the sizes of parameters, as far as they say it. */
   ir::Expr InParams(const ir::Expr& extent) const;
-  /*! \brief Whether they do. */
+  /*! \brief True if they do. */
   bool IsKnown(const ir::Expr& extent) const;
 
  private:

@@ -24,7 +24,7 @@ namespace padding {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether a factor of a call, all or the major part of a dimension in so many shards, may
+/*! \brief True if a factor of a call, all or the major part of a dimension in so many shards, may
  * be padded along it. */
 bool MayPad(const rules::FactorRule& rule, const rules::FactorList& dim, int64_t shards);
 
@@ -32,7 +32,7 @@ class DividingSizes {
  public:
   DividingSizes(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels);
 
-  /*! \brief Whether an extent is of such a size. */
+  /*! \brief True if an extent is of such a size. */
   bool Has(const ir::Expr& dim) const;
   /*! \brief The function with an attribute (kDividingAttr) that says it of the sizes that its
    * parameters state; the same function where there are none. */

@@ -72,12 +72,12 @@ class PaddedTypes {
 
 /*! \brief Dimensions of other extents than the type says; none where the type is null. */
 std::vector<int> PaddedDims(const ir::DTensorType& type, const Extents& extents);
-/*! \brief Whether a tensor of the type has such dimensions. */
+/*! \brief True if a tensor of the type has such dimensions. */
 bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
-/*! \brief Whether two tensors have other extents; no where the shape of one is not known. */
+/*! \brief True if two tensors have other extents; no where the shape of one is not known. */
 bool Differ(const Extents& a, const Extents& b);
-/*! \brief Whether two of the tensors, one of each value, have. */
+/*! \brief True if two of the tensors, one of each value, have. */
 bool Differ(const ValueExtents& a, const ValueExtents& b);
 
 /*! \brief The type with these sizes, placed the same; of a type without a known shape, the type. */

@@ -61,9 +61,9 @@ class Grains {
   /*! \brief What the call that is bound to a variable takes, one argument after the other; null of
    * calls that take any extents. */
   const ValueExtents* TakenBy(const ir::Var& var) const;
-  /*! \brief Whether a call takes an argument with other extents than it has. */
+  /*! \brief True if a call takes an argument with other extents than it has. */
   bool IsRecutFor(const ir::Var& var, const ir::Call& call) const;
-  /*! \brief Whether anything in a function is padded, or cut anew. */
+  /*! \brief True if anything in a function is padded, or cut anew. */
   bool Concern(const ir::GlobalVar& name, const ir::Function& function) const;
 
  private:

@@ -111,7 +111,7 @@ class Padder : public TailWriter {
     return ir::WithAttr(with_extents, kPaddedParamsAttr, names);
   }
 
-  /*! \brief Whether two parameters of different extents are padded to the same type. */
+  /*! \brief True if two parameters of different extents are padded to the same type. */
   bool HasParamsThatLookAlike() {
     std::map<std::string, Extents> by_type;
     for (const ir::Var& param : function_.params()) {
@@ -389,7 +389,7 @@ class Padder : public TailWriter {
     if (move.fill == "0" && others_are_zero) has_zero_tail_.insert(result.get());
   }
 
-  /*! \brief Whether every element has the place in the result that it had. */
+  /*! \brief True if every element has the place in the result that it had. */
   static bool StaysInPlace(const dialect::SegmentMove& move) {
     if (move.segments.size() != 1 || move.moved.source_size != move.moved.target_size) return false;
     const mesh::Segment& segment = move.segments[0];

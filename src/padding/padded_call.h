@@ -17,7 +17,7 @@
 namespace distir {
 namespace padding {
 
-/*! \brief Whether the call of an operator can be written for other sizes. */
+/*! \brief True if the call of an operator can be written for other sizes. */
 bool StatesSizes(const rules::Operator& record);
 
 /*!

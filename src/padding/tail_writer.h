@@ -63,7 +63,7 @@ class TailWriter : public ir::FunctionRewriter {
   void EnterScope() override { scopes_.push_back(mask_log_.size()); }
   void LeaveScope() override;
 
-  /*! \brief Whether a position along a dimension is before the true extent, to be broadcast. */
+  /*! \brief True if a position along a dimension is before the true extent, to be broadcast. */
   ir::Expr Mask(const ir::DTensorType& padded, int dim, const ir::Expr& extent);
 
   /*! \brief A scalar, as it is written, in the element type of `like`. */

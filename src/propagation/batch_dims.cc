@@ -58,7 +58,7 @@ bool IsSoftmax(const ir::Call& call) {
   return ir::IsOp(call.op(), "relax.nn.softmax") || ir::IsOp(call.op(), "relax.nn.log_softmax");
 }
 
-/*! \brief Whether a call computes every element of the first of three dimensions alone. */
+/*! \brief True if a call computes every element of the first of three dimensions alone. */
 bool KeepsFirstDim(const ir::Call& call) {
   if (IsSoftmax(call))
     return rules::NormalizeAxis(ir::attrs::kSoftmaxAxis.Int(call.attrs(), -1), 3) != 0;
@@ -66,7 +66,7 @@ bool KeepsFirstDim(const ir::Call& call) {
   return record != nullptr && record->is_elementwise;
 }
 
-/*! \brief Whether an operand is alike for everything that its first of three dimensions counts. */
+/*! \brief True if an operand is alike for everything that its first of three dimensions counts. */
 bool IsBroadcast(const ir::Expr& operand) {
   if (!ir::TensorType::Is(operand.ty())) return !ir::DTensorType::Is(operand.ty());
   Dims dims = KnownShape(operand);

@@ -109,7 +109,7 @@ class HeadFinder {
       Keep(*link.rule, link.rule->results[i], kept, results[i], is_of_weights);
   }
 
-  /*! \brief Whether a result is a view of a weight, or made of weights alone, element by element or
+  /*! \brief True if a result is a view of a weight, or made of weights alone, element by element or
    * packed element by packed element: of numbers of four bits and their scales. */
   bool IsOfWeights(const rules::FactorRule& rule, const IntRange& operands) const {
     const auto is_weight = [this](int slot) {
@@ -144,7 +144,7 @@ class HeadFinder {
     }
   }
 
-  /*! \brief Whether two operands are summed along a factor that both have. */
+  /*! \brief True if two operands are summed along a factor that both have. */
   static bool IsProduct(const rules::FactorRule& rule) {
     std::vector<int> num_operands(rule.factors.size(), 0);
     for (const rules::TensorFactors& operand : rule.operands)
@@ -185,7 +185,7 @@ class HeadFinder {
   }
 
   /*!
-   * \brief Whether columns meet something that is sharded elsewhere over their axes. If these are
+   * \brief True if columns meet something that is sharded elsewhere over their axes. If these are
    * columns of a larger weight, and both have been multiplied before, the former is copied.
    * \param factor On which the columns are; the number of factors where they are on none.
    */

@@ -83,12 +83,12 @@ class Participants {
     return roots;
   }
 
-  /*! \brief Whether the function is kept as it is; others are replaced by what propagation makes of
+  /*! \brief True if the function is kept as it is; others are replaced by what propagation makes of
    * them. */
   bool Stays(const ir::GlobalVar& gv) const { return stays_[*calls_.Find(gv)]; }
 
  private:
-  /*! \brief Whether more may call a function than calls of the module show. */
+  /*! \brief True if more may call a function than calls of the module show. */
   bool IsOpen(size_t i) const { return ir::IsPublic(functions_[i]) || calls_[i].is_value; }
 
   void RequirePublicPart() const {

@@ -87,7 +87,7 @@ class AxisSolver {
            (slot.stated->IsOpen(dim) && slot.stated->Priority(dim) <= priority_);
   }
 
-  /*! \brief Whether nothing is known of how a slot is sharded: it fits whatever is decided. */
+  /*! \brief True if nothing is known of how a slot is sharded: it fits whatever is decided. */
   bool IsFree(const SlotState& slot) const {
     if (!slot.sharding.IsReplicated()) return false;
     for (size_t d = 0; slot.stated != nullptr && d < slot.sharding.dims.size(); ++d) {

@@ -56,7 +56,7 @@ void CollectOperands(const ir::Expr& arg, std::vector<ir::Expr>* operands) {
   }
 }
 
-/*! \brief Whether a tensor in the type is sharded over one of the axes. */
+/*! \brief True if a tensor in the type is sharded over one of the axes. */
 bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, dialect::MeshTable* meshes) {
   return ir::AnyLeaf(type, [&](const ir::Type& leaf) {
     auto dtensor = ir::DTensorType::Cast(leaf);

@@ -37,7 +37,7 @@ struct PartialAxes {
 
 /*! \brief What becomes of partial operands in a call. */
 struct PartialFlow {
-  /*! \brief Whether the reduction may come behind the call; true if no operand is partial. */
+  /*! \brief True if the reduction may come behind the call; true if no operand is partial. */
   bool is_allowed;
   /*! \brief What the call's result is partial over, its own reduction included, or null. */
   std::optional<PartialAxes> result;

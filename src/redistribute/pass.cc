@@ -190,7 +190,7 @@ class Legalizer : public ir::FunctionRewriter {
   std::unordered_map<const ffi::Object*, Pending> pending_;
 };
 
-/*! \brief Whether an earlier run has left nothing to do. */
+/*! \brief True if an earlier run has left nothing to do. */
 bool IsLegal(const ir::Function& function) {
   if (!dialect::HasExplicitReductions(function)) return false;
   bool is_legal = true;

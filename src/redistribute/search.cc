@@ -188,7 +188,7 @@ class Search {
     while (length < now.size() && length < then.size() && now[length] == then[length]) ++length;
     return length;
   }
-  /*! \brief Whether the target has `atoms` next in dimension `d`. */
+  /*! \brief True if the target has `atoms` next in dimension `d`. */
   bool HasNext(const Node& node, size_t d, const AtomList& atoms) const {
     const AtomList& now = node.dims[d];
     const AtomList& then = target_.dims[d];

@@ -23,13 +23,13 @@ namespace distir {
 namespace rules {
 
 /*!
- * \brief Whether a call commutes with `reduction` in the operands marked in `partial`.
+ * \brief True if a call commutes with `reduction` in the operands marked in `partial`.
  * \param partial One mark per tensor operand, tuples flattened; at least one is set.
  */
 bool CommutesWith(const ir::Call& call, const std::vector<bool>& partial,
                   mesh::Reduction reduction);
 
-/*! \brief Whether the table has the operator at all. */
+/*! \brief True if the table has the operator at all. */
 bool MayCommute(const ir::Expr& op);
 
 }  // namespace rules

@@ -145,7 +145,7 @@ struct Operator {
   Padding padding = Padding::kNone;
   /*! \brief Along the major factors of dimensions too, in whole grains. */
   bool pads_grains = false;
-  /*! \brief Whether decomposed factors may be padded in a call; null: in every one. */
+  /*! \brief True if decomposed factors may be padded in a call; null: in every one. */
   Condition may_pad_decomposed = nullptr;
   OperandTails tails = OperandTails::kAny;
   /*! \brief Of a mean: the operator, with the same attributes, that gives the sum. Where a reduced
@@ -167,7 +167,7 @@ struct Operator {
   /*! \brief Null: they follow from the factor rule. */
   OperationsFunction operations = nullptr;
   Accumulation accumulation = Accumulation::kNone;
-  /*! \brief Whether a call accumulates; null: every call does. */
+  /*! \brief True if a call accumulates; null: every call does. */
   Condition accumulates = nullptr;
   /*! \brief Its tensors, or some of them, stand in a tuple. */
   bool takes_tuple = false;

@@ -37,11 +37,11 @@ void RequireWhole(Padded padded, const OpView& view, FactorRule* rule);
 /*! \brief What must stand in the tail of an operand along a factor that may be uneven. */
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor);
 
-/*! \brief Whether an operator of which a decomposed factor is uneven is decomposed before padding.
+/*! \brief True if an operator of which a decomposed factor is uneven is decomposed before padding.
  */
 bool IsDecomposedUneven(const ir::Expr& op);
 
-/*! \brief Whether an operator only moves elements, so that a tail of zeros stays one. */
+/*! \brief True if an operator only moves elements, so that a tail of zeros stays one. */
 bool MovesTails(const ir::Expr& op);
 
 }  // namespace rules

@@ -26,7 +26,7 @@ struct ExpertOrder {
   std::vector<int64_t> rows;
 };
 
-/*! \brief Whether a tensor is a list of int32 or int64. */
+/*! \brief True if a tensor is a list of int32 or int64. */
 bool AreIds(const tvm::ffi::TensorView& ids);
 
 }  // namespace distir::runtime

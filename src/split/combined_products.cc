@@ -35,7 +35,7 @@ int64_t WidthOf(const ir::Expr& value) {
   return type.ndim() == 0 ? 1 : ir::StaticDim(ir::ShapeOf(type)[type.ndim() - 1]);
 }
 
-/*! \brief Whether an attribute names the last dimension of a value, alone. */
+/*! \brief True if an attribute names the last dimension of a value, alone. */
 bool IsLast(const ffi::Any& axis, const ir::Expr& value) {
   const ir::TensorType type = TypeOf(value);
   if (!type.defined() || type.ndim() == 0) return false;
@@ -64,9 +64,9 @@ class CombinedProducts {
   CombinedProducts(const ir::Function& function, Kernels* kernels);
 
   bool empty() const { return found_.empty(); }
-  /*! \brief Whether a binding is R.split behind such a product. */
+  /*! \brief True if a binding is R.split behind such a product. */
   bool IsSplit(const ir::Var& var) const { return found_.count(var.get()) > 0; }
-  /*! \brief Whether nothing uses a binding once its splits are replaced. */
+  /*! \brief True if nothing uses a binding once its splits are replaced. */
   bool IsUnused(const ir::Var& var) const { return unused_.count(var.get()) > 0; }
 
   using Emit = std::function<ir::Expr(const ir::Expr&)>;  // binds a value; gives the variable
@@ -89,7 +89,7 @@ class CombinedProducts {
   };
 
   std::optional<Split> ReadSplit(const ir::Call& call);
-  /*! \brief Whether the last dimension of a value is made part by part. */
+  /*! \brief True if the last dimension of a value is made part by part. */
   bool IsJoined(const ir::Expr& value, Split* split);
   bool IsConcatOf(const ir::Call& call, const Split& split) const;
   /*! \brief What has to be joined so that the result of a call is; nullopt where it is not by

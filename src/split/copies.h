@@ -32,7 +32,7 @@ struct Along {
   int64_t extent;  // of the result
 
   bool IsAll() const { return first == 0 && step == 1 && size == extent; }
-  /*! \brief Whether all of x is there, with others before and behind it. */
+  /*! \brief True if all of x is there, with others before and behind it. */
   bool IsPadded() const { return step == 1 && first <= 0 && Behind() >= 0; }
   int64_t Before() const { return -first; }
   int64_t Behind() const { return extent - size + first; }

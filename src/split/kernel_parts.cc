@@ -88,7 +88,7 @@ class KernelSplitter {
     return parts;
   }
 
-  /*! \brief Whether more can be reduced over shards, and all of the rest goes by element. */
+  /*! \brief True if more can be reduced over shards, and all of the rest goes by element. */
   bool Pays(const KernelParts& parts) const {
     const rules::KernelRule reduction = rules::DeriveKernelRule(parts.reduction);
     const rules::KernelRule epilogue = rules::DeriveKernelRule(parts.epilogue);

@@ -28,7 +28,7 @@ bool HasRank(const ir::Expr& value, int rank) {
 
 ir::Expr NumRows(const ir::Expr& value) { return ir::ShapeOf(TypeOf(value))[0]; }
 
-/*! \brief Whether an operator works along dimension 0 of a tensor. */
+/*! \brief True if an operator works along dimension 0 of a tensor. */
 bool IsAlongRows(const ffi::Any& axis, int rank) {
   auto axes = rules::ReadAxes(axis, rank);
   return axes && axes->size() == 1 && (*axes)[0] == 0;
@@ -49,7 +49,7 @@ ffi::Array<ir::Expr> RuleOperandsOf(const ir::Call& call) {
   return operands;
 }
 
-/*! \brief Whether a tensor has the factor as its first dimension, alone, or not at all. */
+/*! \brief True if a tensor has the factor as its first dimension, alone, or not at all. */
 bool IsByRow(const rules::TensorFactors& factors, int rows, bool has_rows) {
   for (size_t d = 0; d < factors.size(); ++d) {
     const bool has = std::find(factors[d].begin(), factors[d].end(), rows) != factors[d].end();

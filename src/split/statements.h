@@ -29,7 +29,7 @@ inline const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Var& buffer) {
   return ir::BufferType::Cast(buffer.ty()).shape();
 }
 
-/*! \brief Whether a buffer is among others, such as the parameters of a kernel. */
+/*! \brief True if a buffer is among others, such as the parameters of a kernel. */
 template <typename List>
 bool Contains(const List& buffers, const ir::Var& buffer) {
   return std::any_of(buffers.begin(), buffers.end(),
@@ -45,7 +45,7 @@ struct Section {
   bool Uses(const ir::Var& var) const { return uses.count(var.get()) > 0; }
 };
 
-/*! \brief Whether the sizes that a section uses, and that are sizes of parameters of its kernel,
+/*! \brief True if the sizes that a section uses, and that are sizes of parameters of its kernel,
  * are sizes of some of them. */
 bool StatesSizes(const ir::NodeArray<ir::Var>& params, const Section& section,
                  const ir::PrimFunc& kernel);

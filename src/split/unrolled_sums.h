@@ -36,9 +36,9 @@ class UnrolledSums {
   explicit UnrolledSums(const ir::Function& function);
 
   bool empty() const { return found_.empty(); }
-  /*! \brief Whether a binding is such a sum. */
+  /*! \brief True if a binding is such a sum. */
   bool Replaces(const ir::Var& var) const { return found_.count(var.get()) > 0; }
-  /*! \brief Whether nothing uses a binding once the sums are replaced. */
+  /*! \brief True if nothing uses a binding once the sums are replaced. */
   bool IsUnused(const ir::Var& var) const { return unused_.count(var.get()) > 0; }
 
   using Emit = std::function<ir::Expr(const ir::Expr&)>;  // binds a value; gives the variable
@@ -74,7 +74,7 @@ class UnrolledSums {
   /*! \brief Of slices of one index and extent; nullopt for others. */
   std::optional<Made> MadeOf(const ir::Expr& value) const;
   std::optional<Made> ReadMade(const ir::Var& var, const ir::Expr& value) const;
-  /*! \brief Whether two values are alike, but for the indices of their slices. */
+  /*! \brief True if two values are alike, but for the indices of their slices. */
   bool IsAlike(const ir::Expr& first, const ir::Expr& value, int64_t first_index, int64_t index,
                std::unordered_set<const ffi::Object*>* kept) const;
   bool MayTogether(const ir::Call& call) const;

@@ -111,7 +111,7 @@ class Callees {
     return version;
   }
 
-  /*! \brief Whether a function, or one that it calls, states shardings. */
+  /*! \brief True if a function, or one that it calls, states shardings. */
   bool StatesShardings(const ir::GlobalVar& gv) const {
     const std::optional<size_t> function = calls_.Find(gv);
     return function.has_value() && states_shardings_[*function];

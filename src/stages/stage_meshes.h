@@ -46,7 +46,7 @@ class StageMeshes {
   double NumDevices(int stage) const;
   /*! \brief The first stage that has the mesh of this one. */
   int FirstOnMeshOf(int stage) const;
-  /*! \brief Whether a mesh has several stages with those of others between them. */
+  /*! \brief True if a mesh has several stages with those of others between them. */
   bool IsInterleaved() const;
   /*! \brief The smallest device of each mesh, in the order of their first stages. */
   ffi::Array<int64_t> SmallestDevices() const;

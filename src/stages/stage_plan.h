@@ -43,7 +43,7 @@ class CarriedBindings {
   explicit CarriedBindings(const ir::Function& function);
 
   bool IsParam(const ir::Expr& expr) const { return is_weight_.count(expr.get()) > 0; }
-  /*! \brief Whether a parameter is a weight that is one tensor: each stage has its own. */
+  /*! \brief True if a parameter is a weight that is one tensor: each stage has its own. */
   bool IsTensorWeight(const ir::Var& param) const { return is_weight_.at(param.get()); }
   /*! \brief The carried binding of a variable, or null. */
   const Carried* Find(const ir::Expr& var) const;

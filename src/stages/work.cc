@@ -19,7 +19,7 @@ namespace {
 
 double Elements(const ir::TensorType& type) { return rules::NumElements(rules::StaticSizes(type)); }
 
-/*! \brief Whether a factor is summed over in several operands: of a product, not a reduction. */
+/*! \brief True if a factor is summed over in several operands: of a product, not a reduction. */
 bool IsProduct(const rules::FactorRule& rule, const std::set<int>& kept) {
   std::map<int, int> operands_of_factor;
   for (const rules::TensorFactors& operand : rule.operands) {

@@ -18,7 +18,7 @@
 namespace distir {
 namespace support {
 
-/*! \brief Whether a character is a control character, separates lines, turns the direction of text,
+/*! \brief True if a character is a control character, separates lines, turns the direction of text,
  * or is none. */
 inline bool IsControl(uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E ||

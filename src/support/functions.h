@@ -29,7 +29,7 @@ namespace support {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether a handle holds what its type says; other types than handles always do. */
+/*! \brief True if a handle holds what its type says; other types than handles always do. */
 template <typename T, typename = void>
 struct Fits {
   static constexpr bool kIsChecked = std::is_base_of_v<ffi::ObjectRef, T>;

@@ -34,7 +34,7 @@ Numbers Difference(const Numbers& to, const Numbers& from) {
   return difference;
 }
 
-/*! \brief Whether a - b is c - d. */
+/*! \brief True if a - b is c - d. */
 bool AreAsFarApart(const Numbers& a, const Numbers& b, const Numbers& c, const Numbers& d) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] - b[i] != c[i] - d[i]) return false;
@@ -81,7 +81,7 @@ struct Run {
   }
 };
 
-/*! \brief Whether neighbours belong into one range. */
+/*! \brief True if neighbours belong into one range. */
 bool IsUnitStep(const Numbers& step) {
   return std::count(step.begin(), step.end(), 0) + 1 == static_cast<int64_t>(step.size()) &&
          std::count(step.begin(), step.end(), 1) == 1;

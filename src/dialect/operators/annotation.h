@@ -36,7 +36,7 @@ struct Terms {
   bool empty() const { return open.empty() && priorities.empty() && replicated.empty(); }
 };
 
-/*! \brief Whether a call is R.dist.annotate_sharding; also of null. */
+/*! \brief True if a call is R.dist.annotate_sharding; also of null. */
 bool IsAnnotation(const ir::Call& call);
 /*!
  * \param name What messages call the annotated value: "`x` in `main`".
@@ -54,11 +54,11 @@ struct Blocked {
   bool backward = false;  // from results to operands
 };
 
-/*! \brief Whether an operator is R.dist.propagation_barrier. */
+/*! \brief True if an operator is R.dist.propagation_barrier. */
 bool IsBarrier(const ir::Expr& op);
 /*! \throws ValueError where its attribute is neither "forward" nor "backward" nor "both". */
 Blocked BlockedBy(const ir::Call& barrier);
-/*! \brief Whether an operator is R.dist.sharding_group. */
+/*! \brief True if an operator is R.dist.sharding_group. */
 bool IsShardingGroup(const ir::Expr& op);
 
 }  // namespace dialect

@@ -24,11 +24,11 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether this is `relax.dist.all_reduce_add_rms_norm`. */
+/*! \brief True if this is `relax.dist.all_reduce_add_rms_norm`. */
 bool IsFusedNorm(const ir::Expr& op);
-/*! \brief Whether this is `relax.ccl.all_reduce_add_rms_norm`. */
+/*! \brief True if this is `relax.ccl.all_reduce_add_rms_norm`. */
 bool IsLocalFusedNorm(const ir::Expr& op);
-/*! \brief Whether tensors of this type can be normed so: float32, float16 or bfloat16. */
+/*! \brief True if tensors of this type can be normed so: float32, float16 or bfloat16. */
 bool HasFusedNorm(const ir::TensorType& type);
 
 /*! \brief The call on DTensors; reduce_axes are axes of target's device mesh. */

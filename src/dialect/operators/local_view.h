@@ -20,7 +20,7 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief Whether calls of an operator are kernels on the shards of one device. */
+/*! \brief True if calls of an operator are kernels on the shards of one device. */
 bool IsLocalView(const ir::Expr& op);
 /*! \brief The operator of the local view of a kernel call: R.call_tir, with a gradient, or in
  * place.

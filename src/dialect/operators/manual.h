@@ -41,7 +41,7 @@ namespace dialect {
 
 bool IsEnterManual(const ir::Expr& op);
 bool IsLeaveManual(const ir::Expr& op);
-/*! \brief Whether a call is one of these two; also of null. */
+/*! \brief True if a call is one of these two; also of null. */
 bool CrossesRegion(const ir::Call& call);
 /*! \brief The region that a value enters or leaves. */
 const ManualRegion& RegionOfCrossing(const ir::Call& crossing, MeshTable* meshes);

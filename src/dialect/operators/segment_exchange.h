@@ -29,9 +29,9 @@ namespace dialect {
 /*! \brief The fill of places that nobody reads. */
 constexpr const char* kAnyFill = "any";
 
-/*! \brief Whether this is `relax.dist.segment_exchange`. */
+/*! \brief True if this is `relax.dist.segment_exchange`. */
 bool IsSegmentExchange(const ir::Expr& op);
-/*! \brief Whether this is `relax.ccl.segment_exchange`. */
+/*! \brief True if this is `relax.ccl.segment_exchange`. */
 bool IsLocalSegmentExchange(const ir::Expr& op);
 
 /*! \brief What one call moves. */

@@ -44,15 +44,15 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
+/*! \brief True if this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
  * collective of slots (slot_exchange.h) or of pairs (pair_selection.h). */
 bool MovesTokens(const ir::Expr& op);
 /*! \brief The same of `relax.ccl`. */
 bool MovesLocalTokens(const ir::Expr& op);
-/*! \brief Whether this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens`,
+/*! \brief True if this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens`,
  * `place_tokens`, or one of pairs (pair_selection.h). */
 bool IsTokenKernel(const ir::Expr& op);
-/*! \brief Whether this is one of these on DTensors, whose types state all placements. */
+/*! \brief True if this is one of these on DTensors, whose types state all placements. */
 bool IsOfTokens(const ir::Expr& op);
 
 /*! \brief x (N, D) and ids (N,), placed alike along N; expert_axes are axes of their mesh. */

@@ -31,7 +31,7 @@ namespace ir {
  * \param mod A module that is well formed (ir/module/well_formed.h). */
 IRModule NormalForm(const IRModule& mod);
 
-/*! \brief Whether a call may have effects that its type does not say: one of a packed function that
+/*! \brief True if a call may have effects that its type does not say: one of a packed function that
  * gives no tensor. */
 bool MayHaveEffects(const Call& call);
 

@@ -13,7 +13,7 @@ namespace ir {
 
 namespace {
 
-/*! \brief Whether a type is TVM's placeholder of one that has not been inferred. */
+/*! \brief True if a type is TVM's placeholder of one that has not been inferred. */
 bool IsMissing(const Type& type) {
   return !type.defined() || type->type_index() == Type::GetKind().type_index();
 }

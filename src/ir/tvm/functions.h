@@ -25,7 +25,7 @@ inline const GlobalFunction kContextModule("relax.BlockBuilderGetContextIRModule
 inline const GlobalFunction kStructuralHash("ffi.StructuralHash");
 /*! \brief (shape, dtype, device, memory scope). */
 inline const GlobalFunction kAllocateTensor("runtime.TVMTensorAllocWithScope");
-/*! \brief Whether TVMScript is being parsed. */
+/*! \brief True if TVMScript is being parsed. */
 inline const GlobalFunction kIsParsing("script.ir_builder.IRBuilderIsInScope");
 /*! \brief The builder that TVMScript writes to while it is parsed. */
 inline const GlobalFunction kScriptBuilder("script.ir_builder.IRBuilderCurrent");

@@ -65,7 +65,7 @@ class Kind : public Resolvable {
  public:
   explicit Kind(const char* type_key) : type_key_(type_key) {}
   std::string Resolve() override;
-  /*! \brief Whether the object is of this type or derived from it; false for null. */
+  /*! \brief True if the object is of this type or derived from it; false for null. */
   bool Matches(const ffi::Object* object) const {
     if (object == nullptr) return false;
     const int32_t index = object->type_index();

@@ -47,7 +47,7 @@ struct SpmdContext {
   const VirtualStages* virtual_stages = nullptr;
 };
 
-/*! \brief Whether any tensor of a type lies on the group's meshes; true for types without DTensors.
+/*! \brief True if any tensor of a type lies on the group's meshes; true for types without DTensors.
  */
 bool IsPresent(const ir::Type& type, const SpmdContext& context);
 

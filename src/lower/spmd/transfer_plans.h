@@ -31,7 +31,7 @@ class TransferPlans {
   /*! \brief The same of a permutation in a manual region, which moves blocks of a stack: each
    * device has one, in the order of the mesh. */
   const tvm::ffi::String& PermutationPlanOf(const ir::Call& call);
-  /*! \brief Whether values of a type are moved within a manual region. A plan then is that of their
+  /*! \brief True if values of a type are moved within a manual region. A plan then is that of their
    * stack: a first dimension numbers the devices along the manual axes, each of which has one. */
   bool MovesStack(const ir::DTensorType& type) const {
     return meshes_.RegionOf(meshes_.RootOf(type)) != nullptr;

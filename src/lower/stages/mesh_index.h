@@ -50,9 +50,9 @@ class MeshIndex {
   const ir::Function& function() const { return function_; }
   /*! \brief The part of devices that belong to these meshes. */
   MeshPart PartOf(const std::set<int>& roots) const;
-  /*! \brief Whether a variable is a parameter or bound in the body, on whichever mesh. */
+  /*! \brief True if a variable is a parameter or bound in the body, on whichever mesh. */
   bool Defines(const ir::Var& var) const { return vars_.count(var.get()) > 0; }
-  /*! \brief Whether the type of a parameter mentions a symbolic dimension. */
+  /*! \brief True if the type of a parameter mentions a symbolic dimension. */
   bool IsOfParams(const ir::Var& symbol) const { return symbols_.count(symbol.get()) > 0; }
 
  private:

@@ -21,7 +21,7 @@ struct Choice {
   ir::Expr ids;
   std::vector<int> axes;  // of the mesh, along which the experts lie
   int64_t num_experts = 0;
-  /*! \brief Whether all devices along these axes have the same rows; else they are sharded. */
+  /*! \brief True if all devices along these axes have the same rows; else they are sharded. */
   bool has_copies = false;
 };
 

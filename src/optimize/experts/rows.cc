@@ -58,7 +58,7 @@ bool AreFloats(const std::vector<ir::TensorType>& types) {
   return true;
 }
 
-/*! \brief Whether a tensor has the factor as its first dimension, alone; or not at all. */
+/*! \brief True if a tensor has the factor as its first dimension, alone; or not at all. */
 bool IsByRow(const rules::TensorFactors& factors, int row_factor, bool has_rows) {
   for (size_t d = 0; d < factors.size(); ++d) {
     bool has_factor = false;
@@ -276,7 +276,7 @@ std::optional<Rows> ExpertRows::Lift(EditableBinding* at, const ir::Expr& value,
   return rows;
 }
 
-/*! \brief Whether a value is what the same choices look up, as a bias of experts is, maybe in
+/*! \brief True if a value is what the same choices look up, as a bias of experts is, maybe in
  * another shape. */
 bool ExpertRows::IsLookup(const ir::Expr& value, const Choice& choice) const {
   for (const char* op : {"relax.expand_dims", "relax.reshape", "relax.squeeze", "relax.astype"}) {

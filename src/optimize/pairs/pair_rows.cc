@@ -30,7 +30,7 @@ std::vector<int> WideDims(const ir::NodeArray<ir::Expr>& shape, const PairDims& 
   return wide;
 }
 
-/*! \brief Whether tensors have the same dimensions of pairs, all of one being those of the other.
+/*! \brief True if tensors have the same dimensions of pairs, all of one being those of the other.
  */
 bool ArePairsAlone(const rules::FactorRule& rule, const PairDims& factors) {
   for (size_t f = 0; f < factors.size(); ++f)

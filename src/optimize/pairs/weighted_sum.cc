@@ -25,7 +25,7 @@ const std::set<std::string> kKeepZeros = {
 /*! \brief Those that are zero where any operand is; products along dimensions, too. */
 const std::set<std::string> kProducts = {"relax.einsum", "relax.matmul", "relax.multiply"};
 
-/*! \brief Whether a mask may be the operand of what looks like one: what is multiplied by it. */
+/*! \brief True if a mask may be the operand of what looks like one: what is multiplied by it. */
 bool IsElement(const ir::Call& call) {
   return IsOneOf(call, kKeepZeros) ||
          IsOneOf(call, {"relax.broadcast_to", "relax.multiply", "relax.where"});
@@ -103,7 +103,7 @@ std::vector<size_t> WeightedSums::KeptBy(const RuledCall& read) const {
   return operands;
 }
 
-/*! \brief Whether there may be weights behind a value; each value is looked at once. */
+/*! \brief True if there may be weights behind a value; each value is looked at once. */
 bool WeightedSums::MayHave(const ir::Expr& value) {
   if (auto known = may_have_.find(value.get()); known != may_have_.end()) return known->second;
   EditableBinding* binding = editable_.DefinitionOf(value);

@@ -40,7 +40,7 @@ struct Traffic {
     return {seconds + other.seconds, bytes + other.bytes, collectives + other.collectives,
             slices + other.slices};
   }
-  /*! \brief Whether this takes less time, or as much with fewer collectives or slices, and never
+  /*! \brief True if this takes less time, or as much with fewer collectives or slices, and never
    * more bytes. */
   bool IsBetterThan(const Traffic& other) const;
 };

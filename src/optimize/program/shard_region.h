@@ -62,7 +62,7 @@ class ShardRegion {
   double bytes() const;
   int num_seeds() const;   // that are reduce-scattered
   int num_values() const;  // that are computed on shards
-  /*! \brief Whether the seeds can be scattered along the dimension at all. */
+  /*! \brief True if the seeds can be scattered along the dimension at all. */
   bool is_possible() const { return is_possible_; }
 
  private:

@@ -33,7 +33,7 @@ struct Specialization {
 struct Emission {
   dialect::MeshTable* meshes;
   const cost::Cluster* cluster;
-  /*! \brief Whether no earlier run has given types to the module, so that those which are there
+  /*! \brief True if no earlier run has given types to the module, so that those which are there
    * were stated. */
   bool is_first;
   /*! \brief The copy for an instance that is called. */

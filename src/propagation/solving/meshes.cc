@@ -26,7 +26,7 @@ class MeshSolver {
   }
 
  private:
-  /*! \brief Whether all that is stated lies on one mesh, on which everything else does then, too.
+  /*! \brief True if all that is stated lies on one mesh, on which everything else does then, too.
    */
   bool IsOneMesh() const {
     int first = kNoRoot;

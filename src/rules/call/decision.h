@@ -79,7 +79,7 @@ class Decisions {
   std::optional<Decision> OfLocalView(const ir::Call& call);
 
  private:
-  /*! \brief Whether all factors of a call are parallel, by its record. */
+  /*! \brief True if all factors of a call are parallel, by its record. */
   static bool IsElementwise(const ir::Call& call);
   bool HasShardedOperand(const ir::Call& call);
   /*! \brief Null where it has no rule or no DTensor among its arguments. */
@@ -99,7 +99,7 @@ class Decisions {
   std::vector<ir::DTensorType> operands_;
 };
 
-/*! \brief Whether what types say of a call is what was decided, but for factors that no operand
+/*! \brief True if what types say of a call is what was decided, but for factors that no operand
  * has.
  */
 bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read);

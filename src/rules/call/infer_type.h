@@ -59,7 +59,7 @@ ir::Type InferGlobalType(const ir::Call& call);
 /*! \brief The type of a call with DTensor arguments, by its factor rule or as it states it. */
 ir::Type InferDTensorType(const ir::Call& call);
 
-/*! \brief Whether the result type of calls of this callee is stated in ty_args (call_tir,
+/*! \brief True if the result type of calls of this callee is stated in ty_args (call_tir,
  * call_dps_packed, ..). */
 bool StatesResultType(const ir::Expr& callee);
 

@@ -102,7 +102,7 @@ struct Factor {
   /*! \brief Null for factors of other kinds. */
   const DecomposedFactor* decomposed() const { return std::get_if<DecomposedFactor>(&kind); }
   bool is_blocked() const { return decomposed() != nullptr && decomposed()->is_blocked; }
-  /*! \brief Whether the dimensions that it makes up may have other extents than its size: elements
+  /*! \brief True if the dimensions that it makes up may have other extents than its size: elements
    * move between its shards, whatever each of them has. */
   bool moves() const {
     return decomposed() != nullptr && (decomposed()->exchanged == Exchanged::kMoved ||
@@ -125,15 +125,15 @@ struct FactorRule {
   /*! \brief Every factor is parallel: a rule of first priority in propagation. */
   bool is_pass_through = false;
 
-  /*! \brief Whether shards of a factor are combined to the results, which do not have it. */
+  /*! \brief True if shards of a factor are combined to the results, which do not have it. */
   bool IsCombined(size_t factor) const;
-  /*! \brief Whether a dimension of these factors is not computed by shards. */
+  /*! \brief True if a dimension of these factors is not computed by shards. */
   bool NeedsReplication(const FactorList& dimension) const {
     return dimension.empty() || factors[dimension[0]].Is<ReplicatedFactor>();
   }
-  /*! \brief Whether no operand has a factor. */
+  /*! \brief True if no operand has a factor. */
   bool IsOnlyInResults(size_t factor) const;
-  /*! \brief Whether dimension `dim` of a result is one factor that no operand has, and that may be
+  /*! \brief True if dimension `dim` of a result is one factor that no operand has, and that may be
    * sharded: what a call makes of nothing. */
   bool IsMade(size_t result, size_t dim) const;
   bool operator==(const FactorRule& other) const;
@@ -183,7 +183,7 @@ using Sizes = SmallVector<int64_t, 4>;
 /*! \brief Sizes of the dimensions, -1 where symbolic or unknown; length ShardableRank. */
 Sizes StaticSizes(const ir::TensorType& type);
 
-/*! \brief Whether dimension `a_dim` of `a` and `b_dim` of `b` are provably of one size. */
+/*! \brief True if dimension `a_dim` of `a` and `b_dim` of `b` are provably of one size. */
 bool SameSize(const ir::TensorType& a, int a_dim, const ir::TensorType& b, int b_dim);
 
 /*! \brief Builds a rule dimension by dimension. */

@@ -44,7 +44,7 @@ class PartialBuffers {
   bool PassOn(const Statement& statement);
   bool IsPassedOn(const Statement& statement, int index, mesh::Reduction kind) const;
   bool IsPartial(const ir::Expr& expr, int index) const;
-  /*! \brief Whether reducing the expression's value is the same as the expression of the reduced
+  /*! \brief True if reducing the expression's value is the same as the expression of the reduced
    * values. */
   bool Commutes(const ir::Expr& expr, int index, mesh::Reduction kind) const;
 

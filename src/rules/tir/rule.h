@@ -29,7 +29,7 @@ namespace rules {
 class KernelTable {
  public:
   explicit KernelTable(ir::FunctionMap functions) : functions_(std::move(functions)) {}
-  /*! \brief Whether a call is R.call_tir, in place or with a gradient or neither. */
+  /*! \brief True if a call is R.call_tir, in place or with a gradient or neither. */
   static bool IsKernelCall(const ir::Expr& op);
   /*! \brief The kernel of such a call or of a local view; null for other calls, and for what is no
    * PrimFunc of the module. */

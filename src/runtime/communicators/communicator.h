@@ -88,7 +88,7 @@ class Communicator {
   /*! \brief Makes the group known to the backend; called once per group and worker. */
   virtual std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) = 0;
 
-  /*! \brief Whether collectives are quicker on tensors of NewTensor than on others. */
+  /*! \brief True if collectives are quicker on tensors of NewTensor than on others. */
   virtual bool PrefersNewTensors() const { return false; }
   /*! \brief Host memory that other workers can see if any can, for operands and results. */
   virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype);
@@ -213,13 +213,13 @@ struct WorkerSet {
   std::vector<int> ranks_here;
   /*! \brief The only worker of this process; -1 if all are threads of it. */
   int own_rank = -1;
-  /*! \brief Whether a worker of another process has failed; not set if there is none. */
+  /*! \brief True if a worker of another process has failed; not set if there is none. */
   std::function<bool()> aborted;
   /*! \brief By rank the host of a worker, as a number. */
   std::vector<int> host_of;
   /*! \brief Names the session, on all of its hosts. */
   std::string session;
-  /*! \brief Whether sums have the bits that they have on threads of one host. */
+  /*! \brief True if sums have the bits that they have on threads of one host. */
   bool bitwise = true;
   /*! \brief Told, in a process, what its worker waits for on the host; empty when it ends. */
   std::function<void(const std::string&)> waits_for;

@@ -64,10 +64,10 @@ class LibraryCollectives {
   /*! \brief Opens groups, as Communicator::OpenPartition; those within a host are left out. */
   virtual void Open(const std::vector<Ranks>& groups, const WaitUntil& wait) = 0;
 
-  /*! \brief Whether the memory that it is given may be that of a GPU. */
+  /*! \brief True if the memory that it is given may be that of a GPU. */
   virtual bool TakesDeviceMemory() const { return false; }
 
-  /*! \brief Whether it has the group, does the call, and should. The same on all members. */
+  /*! \brief True if it has the group, does the call, and should. The same on all members. */
   virtual bool Takes(const Ranks& ranks, const LibraryCall& call) const = 0;
 
   /*!

@@ -32,7 +32,7 @@ struct MatrixProduct {
   int64_t c_m, c_n;
 };
 
-/*! \brief Whether BLAS takes a matrix: a side of it lies contiguous, or has size 1. */
+/*! \brief True if BLAS takes a matrix: a side of it lies contiguous, or has size 1. */
 inline bool IsBlasMatrix(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
   return rows == 1 || columns == 1 || row_stride == 1 || column_stride == 1;
 }

@@ -110,7 +110,7 @@ class ProcessReader {
   int error_ = 0;
 };
 
-/*! \brief Whether this process can read a byte of another one. */
+/*! \brief True if this process can read a byte of another one. */
 bool CanRead(int64_t process, int64_t address) {
   char byte = 0;
   const iovec local{&byte, 1};

@@ -77,7 +77,7 @@ class BoxCopy {
     if (run_bytes_ != 0) VisitPlanes(0, source, target, visit);
   }
 
-  /*! \brief Whether the box is one run of bytes in both layouts. */
+  /*! \brief True if the box is one run of bytes in both layouts. */
   bool contiguous() const { return dims_.empty(); }
 
  private:

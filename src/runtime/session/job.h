@@ -59,7 +59,7 @@ class JobObj : public tvm::ffi::Object {
   tvm::ffi::Array<tvm::ffi::Any> TakeKept(int rank);
   /*! \brief Called by each worker once, after it has written its result. */
   void WorkerDone(int rank);
-  /*! \brief Whether a worker is done. */
+  /*! \brief True if a worker is done. */
   bool Done(int rank) const;
   /*! \brief Waits until the workers of these ranks are done. \return Whether they are. */
   bool WaitFor(const std::vector<int>& ranks, double seconds);

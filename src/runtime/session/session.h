@@ -103,7 +103,7 @@ class SessionObj : public tvm::ffi::Object {
     tvm::ffi::Any leave;
   };
 
-  /*! \brief Whether this process is a fork of the one that has the workers. */
+  /*! \brief True if this process is a fork of the one that has the workers. */
   bool IsFork() const;
   bool IsOwnWorker() const;
 

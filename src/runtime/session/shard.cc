@@ -204,7 +204,7 @@ void CopyBox(const ShardObj& shard, char* target, const std::vector<int64_t>& ta
       << shard.file << " was cut off while it was read, or cannot be read";
 }
 
-/*! \brief Whether the array, or all parts together, have every element of a shard. */
+/*! \brief True if the array, or all parts together, have every element of a shard. */
 bool IsFull(const ShardObj& shard) {
   if (shard.data != nullptr) return shard.inside == shard.extent;
   int64_t found = 0;

@@ -11,7 +11,7 @@ namespace distir {
 namespace target {
 
 /*!
- * \brief Whether a type is of tensors of at least 16384 elements, or of a symbolic number. Smaller
+ * \brief True if a type is of tensors of at least 16384 elements, or of a symbolic number. Smaller
  * ones stay with their neighbours in the memory that TVM plans.
  */
 bool IsLargeTensor(const ir::Type& type);

@@ -30,7 +30,7 @@ struct CollectiveCall {
   CollectiveCall(const char* operation, int64_t step, DLDataType dtype, const int64_t* shape,
                  int ndim, int64_t argument0, int64_t argument1);
 
-  /*! \brief Whether this can be read at all: it may come from memory that others write to, or from
+  /*! \brief True if this can be read at all: it may come from memory that others write to, or from
    * another host. */
   bool IsWellFormed() const;
   bool Matches(const CollectiveCall& other) const;

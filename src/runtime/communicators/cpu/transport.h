@@ -35,7 +35,7 @@ struct MessageHeader {
   int64_t num_bytes = 0;
   CollectiveCall call;
 
-  /*! \brief Whether a message of at most so many bytes can have it, whoever has sent it. */
+  /*! \brief True if a message of at most so many bytes can have it, whoever has sent it. */
   bool IsValid(int64_t most_bytes) const {
     return num_bytes >= 0 && num_bytes <= most_bytes && call.IsWellFormed();
   }
@@ -84,7 +84,7 @@ class Transport {
 
   /*! \brief What has been sent to workers of other hosts, without headers. */
   virtual int64_t bytes_to_hosts() const = 0;
-  /*! \brief Whether these workers, and this one, see each other's tensors of NewTensor. */
+  /*! \brief True if these workers, and this one, see each other's tensors of NewTensor. */
   virtual bool SeeTensors(const std::vector<int>& ranks) const = 0;
   /*! \brief A tensor that others may see where it lies. */
   virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) = 0;

@@ -20,7 +20,7 @@ constexpr int kYields = 100;
 /*! \brief The same where nobody wakes it, as it has to look itself: about a millisecond. */
 constexpr int kYieldsOfLooking = 2000;
 
-/*! \brief Whether `ready()` became true before the thread should sleep. */
+/*! \brief True if `ready()` became true before the thread should sleep. */
 template <typename Ready>
 bool YieldUntil(Ready ready, int yields = kYields) {
   for (int i = 0; i < yields; ++i) {

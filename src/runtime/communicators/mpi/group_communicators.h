@@ -39,7 +39,7 @@ class GroupCommunicators {
   /*! \brief That of a group of this copy; its ranks are positions. Null if it was not opened. */
   Handle Find(const Ranks& ranks) const;
 
-  /*! \brief Whether nothing is under way. */
+  /*! \brief True if nothing is under way. */
   bool idle() const { return !meeting_; }
   void Free();
 

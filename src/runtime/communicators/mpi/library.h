@@ -37,7 +37,7 @@ class Library {
    */
   void KeepUntilExit();
   bool kept() const { return kept_; }
-  /*! \brief Whether End has finalized it; some MPIs end a process that calls them after that. */
+  /*! \brief True if End has finalized it; some MPIs end a process that calls them after that. */
   bool ended() const { return ended_; }
   /*! \brief The same, also if somebody else may have. */
   bool IsFinalized() const;
@@ -46,7 +46,7 @@ class Library {
   int size() const { return size_; }
   const std::string& file() const { return file_; }
 
-  /*! \brief Whether it says that it takes memory of CUDA devices; MPI has been initialized. */
+  /*! \brief True if it says that it takes memory of CUDA devices; MPI has been initialized. */
   bool is_cuda_aware() const;
 
   /*! \brief \throws RuntimeError, with what MPI says, unless `result` is success. */

@@ -33,7 +33,7 @@ namespace distir::runtime::nccl {
 struct Patience {
   /*! \brief Zero waits for ever. */
   std::chrono::milliseconds timeout;
-  /*! \brief Whether another worker has failed. */
+  /*! \brief True if another worker has failed. */
   std::function<bool()> aborted;
 };
 

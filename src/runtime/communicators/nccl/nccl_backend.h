@@ -60,7 +60,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   /*! \brief A worker begins, or ends, to wait for its device. */
   void SetWaiting(int rank, bool waits);
 
-  /*! \brief Whether a worker has failed; then this one's connections are aborted. */
+  /*! \brief True if a worker has failed; then this one's connections are aborted. */
   bool SeesAbort() noexcept;
 
   int CudaDeviceOf(int rank) const;

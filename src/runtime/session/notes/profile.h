@@ -34,7 +34,7 @@ class Profile {
   /*! \param value What it gave, if it is a condition; else -1. */
   void Ends(std::string_view name, int64_t value);
 
-  /*! \brief Whether calls of a function are left out. */
+  /*! \brief True if calls of a function are left out. */
   static bool IsLeftOut(std::string_view name);
 
   /*!

@@ -76,7 +76,7 @@ class ProcessBackend : public Backend {
   void StepBegins(int, int64_t step) noexcept final { transport_->StepBegins(step); }
   void StepEnds(int, int64_t step) noexcept final { transport_->StepEnds(step); }
 
-  /*! \brief Whether this worker's failure came before all others'. */
+  /*! \brief True if this worker's failure came before all others'. */
   bool aborted_first() const { return aborted_first_.load(std::memory_order_acquire); }
 
  private:

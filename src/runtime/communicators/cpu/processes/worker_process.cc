@@ -104,7 +104,7 @@ class ProcessWorkerObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.ProcessWorker", ProcessWorkerObj, ffi::Object);
 };
 
-// Whether this process gives back what it has opened, which may take longer than its controller's
+// True if this process gives back what it has opened, which may take longer than its controller's
 // end.
 std::atomic<bool> is_leaving{false};
 

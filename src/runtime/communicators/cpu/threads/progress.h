@@ -24,7 +24,7 @@ namespace distir::runtime::cpu {
 class Waiting {
  public:
   virtual ~Waiting() = default;
-  /*! \brief Whether the wait is about to end. Takes no locks. */
+  /*! \brief True if the wait is about to end. Takes no locks. */
   virtual bool Satisfied() const = 0;
   /*! \brief For messages: "all_reduce over devices [0, 1]". */
   virtual std::string Describe() const = 0;
