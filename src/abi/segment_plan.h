@@ -62,7 +62,7 @@ struct SegmentPiece {
   Segment segment;  // positions within both blocks
 };
 
-/*! \brief What one device does; of pieces of one pair of devices, both have the same order. */
+/*! \brief Sends and receives of one device; both devices of a pair list its pieces in one order. */
 struct SegmentPart {
   std::vector<SegmentPiece> sends;     // by target, then place there
   std::vector<SegmentPiece> receives;  // by place

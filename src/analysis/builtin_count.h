@@ -1,7 +1,7 @@
 /*!
  * \file analysis/builtin_count.h
- * \brief What the runtime's own packed functions compute, read and write, as for kernels
- * (analysis/kernel_count.h), and what exchanges of rows move.
+ * \brief Operations and bytes of the runtime's packed functions, as for kernels
+ * (analysis/kernel_count.h), and bytes of row exchanges.
  */
 #ifndef DISTIR_ANALYSIS_BUILTIN_COUNT_H_
 #define DISTIR_ANALYSIS_BUILTIN_COUNT_H_
@@ -26,7 +26,7 @@ std::string StringArgument(const ir::Expr& expr);
 bool IsComputed(const std::string& name);
 
 /*!
- * \brief What a call of a function does that IsComputed, or of the fused norm.
+ * \brief Counts a call of the fused norm, or of a function that IsComputed.
  * \param args All arguments, with tensors that it writes to.
  * \param result The type of what it gives.
  */

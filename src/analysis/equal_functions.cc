@@ -14,8 +14,7 @@ namespace {
 
 bool IsText(const std::string& text) { return !text.empty() && (text[0] == '[' || text[0] == '{'); }
 
-/*! \brief What a function's attributes say of how it is compiled, without what they say of where it
- * comes from. */
+/*! \brief Attributes that affect how a function is compiled, without those on its origin. */
 ir::Node CompiledAttrs(const ir::Node& attrs, const std::string& name) {
   ir::Node kept = attrs;
   if (auto dict = ir::DictAttrs::Cast(attrs); dict.defined()) {
@@ -161,7 +160,7 @@ std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
       const ir::GlobalVar& called = calls[callee].name;
       auto stands_for = known.find(called.get());
       if (stands_for == known.end()) return std::nullopt;
-      // Which of two equal ones a call is of could not be told.
+      // With two equal callees, a call could not be mapped back to one of them.
       if (!callees.emplace(stands_for->second.name(), called.name()).second) return std::nullopt;
     }
     Abstraction abstraction(this, mod, known);

@@ -24,7 +24,7 @@ struct Value {
 
 using Values = std::unordered_map<const ffi::Object*, Value>;
 
-/*! \brief What a value is computed by and from, as text: equal for equal calls. */
+/*! \brief Callee and operands of a value as text: equal for equal calls. */
 class Keys {
  public:
   explicit Keys(const Values* values) : values_(*values) {}

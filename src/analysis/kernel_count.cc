@@ -34,7 +34,7 @@ bool IsFloat(DLDataType dtype) {
          dtype.code != kDLOpaqueHandle && dtype.code != kDLBool;
 }
 
-/*! \brief What a statement does once. */
+/*! \brief Operations and bytes of one run of a statement. */
 struct Count {
   Operations operations;
   double transcendentals = 0;
@@ -249,7 +249,7 @@ class Counter {
     return value.has_value() || missing_ != nullptr ? value : Simplified(expr);
   }
 
-  /*! \brief The same for what Evaluate has no case for. */
+  /*! \brief Evaluates an expression that Evaluate has no case for, by TVM's simplifier. */
   std::optional<int64_t> Simplified(const ir::Expr& expr) {
     bool is_known = true;
     const ir::Expr number = ir::SubstituteVars(expr, [&](const ir::Var& var) {

@@ -1,6 +1,6 @@
 /*!
  * \file analysis/kernel_count.h
- * \brief What one run of a TIR kernel computes, reads and writes, counted from its loops.
+ * \brief Counts the operations and bytes of one run of a TIR kernel from its loops.
  *
  * A floating-point operation is an addition, subtraction, multiplication, division, remainder,
  * minimum, maximum, absolute value or rounding of numbers of a floating-point type; exp, log, sqrt,
@@ -51,7 +51,7 @@ using SizeValues = std::unordered_map<const ffi::Object*, int64_t>;
 bool HasSymbolicSizes(const ir::PrimFunc& kernel);
 
 /*!
- * \brief What a call of a kernel does.
+ * \brief Counts one call of a kernel.
  * \param arguments Those of the call: tensors' types state symbolic sizes of the kernel.
  */
 KernelCount CountKernel(const ir::PrimFunc& kernel, const ir::NodeArray<ir::Expr>& arguments);

@@ -63,7 +63,7 @@ class Outliner {
 
   /*! \brief The function, or null where the call has to stay. */
   const ir::Function& function() const { return function_; }
-  /*! \brief What it is called with. */
+  /*! \brief Arguments of the call. */
   const ir::NodeArray<ir::Expr>& arguments() const { return arguments_; }
 
  private:

@@ -1,8 +1,7 @@
 /*!
  * \file analysis/program_steps.h
- * \brief What a worker runs, step by step, and what memory it holds meanwhile, read off the program
- * that TVM's virtual machine gets: kernels write to tensors in storages that
- * StaticPlanBlockMemory has planned.
+ * \brief Steps of a worker and the memory that it holds meanwhile, read off the program for TVM's
+ * virtual machine: kernels write to tensors in storages that StaticPlanBlockMemory has planned.
  *
  * Memory: a storage, a tensor that is allocated alone, or the result of a packed function or a call
  * is held from where it is made to the last use of anything that lies in it: tensors of a storage,

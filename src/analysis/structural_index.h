@@ -26,7 +26,7 @@ class StructuralIndex {
   /*! \brief The number of the first object that is equal to this one, in order from 0. A global
    * variable is equal to itself only. */
   size_t Find(const ffi::ObjectRef& object);
-  /*! \brief How many different ones there are. */
+  /*! \brief Number of different objects. */
   size_t size() const { return objects_.size(); }
 
  private:

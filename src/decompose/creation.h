@@ -38,7 +38,7 @@ class Creations {
  public:
   Creations(const ir::Function& function, dialect::MeshTable* meshes);
 
-  /*! \brief What is to be made instead of a redistribution, or null. */
+  /*! \brief Value to make instead of a redistribution, or null. */
   const Creation* Find(const ir::Call& redistribution) const;
   /*! \brief True if nothing else uses the whole value of a variable. */
   bool IsOnlyInPieces(const ir::Var& var) const { return only_in_pieces_.count(var.get()) > 0; }

@@ -105,7 +105,7 @@ class Decomposer : public ir::FunctionRewriter {
     BindAs(var, result, inferred, &writer);
   }
 
-  /*! \brief What is written from here on computes a call. */
+  /*! \brief Credits the bindings written from here on to a call. */
   void CreditCall(const ir::Var& var, const ir::Call& call) {
     Credit("DecomposeSharded", ir::CalleeName(call), var);
   }

@@ -81,7 +81,7 @@ class MeshTable {
   const mesh::Mesh& Root(int root) const { return roots_[root]; }
   /*! \brief The root as the module's object. */
   ir::DeviceMesh RootMesh(int root) const { return views_[root_views_[root]].object; }
-  /*! \brief What each axis of a mesh is on its root; valid until another mesh is entered. */
+  /*! \brief Axes of a mesh on its root; valid until another mesh is entered. */
   const std::vector<mesh::AxisList>& AxesOf(const ir::DeviceMesh& device_mesh) {
     return views_[ViewOf(device_mesh)].axes;
   }
@@ -93,7 +93,7 @@ class MeshTable {
   }
   /*! \brief The sharding of a type, on the names of its own mesh or else of the root. */
   std::string Text(const ir::DTensorType& type);
-  /*! \brief The same, and on which mesh, if the module has several. */
+  /*! \brief The sharding, and its mesh if the module has several. */
   std::string TextAmongMeshes(const ir::DTensorType& type);
   std::string TextAmongMeshes(int root, const mesh::Sharding& sharding) const;
   /*! \brief A mesh with the names that Text uses for it: "(dp=2, tp=4) of devices 0..7". */
@@ -153,7 +153,7 @@ class MeshTable {
     int root;
     std::vector<mesh::AxisList> axes;  // on the root
   };
-  /*! \brief What one placement object says of tensors of one rank, on one view. */
+  /*! \brief Key of a placement object, for tensors of one rank, on one view. */
   struct PlacementKey {
     const ffi::Object* placement;
     int view;

@@ -20,7 +20,7 @@ namespace explain {
 /*! \brief "1,024 bytes per device, 3.2 us by the cost model". */
 std::string CostText(double bytes, double seconds);
 
-/*! \brief What would have to be stated of a variable, in the words of a plan. */
+/*! \brief Annotation of a variable that avoids a move, in the words of a plan. */
 struct Advice {
   std::string function, variable, dims;
   /*! \brief True if it says what all dimensions would have to be; else it only takes back the one

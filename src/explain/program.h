@@ -35,7 +35,7 @@ using propagation::SlotList;
 inline std::string Quoted(const std::string& name) { return "`" + name + "`"; }
 inline std::string NameOf(const ir::Expr& var) { return ir::Var::Cast(var).name(); }
 
-/*! \brief How one tensor is sharded; the index is that of the slot in the function's graph. */
+/*! \brief Sharding of one tensor; the index is that of the slot in the function's graph. */
 struct Fact {
   /*! \brief True if the module says it; the rest is empty if not. */
   bool is_known = true;
@@ -77,7 +77,7 @@ struct Bound {
   std::optional<Move> other_collective;  // as of segments, of tokens, or fused with operators
 };
 
-/*! \brief What pass made a variable, in computing which call. */
+/*! \brief Pass that made a variable, and the call that it computed. */
 struct Origin {
   std::string pass, op, variable;
 };
@@ -115,7 +115,7 @@ struct TensorOf {
   }
 };
 
-/*! \brief The same tensor on the other side of a call. */
+/*! \brief One tensor on the other side of a call. */
 struct AcrossCall {
   TensorOf tensor;
   bool is_upstream;  // its value is given to the call, or by it
@@ -143,7 +143,7 @@ class Program {
   std::string Text(int root, const mesh::Sharding& sharding) const {
     return meshes_.Text(root, sharding);
   }
-  /*! \brief The same, and on which mesh, if the module has several. */
+  /*! \brief The sharding, and its mesh if the module has several. */
   std::string TextAmongMeshes(int root, const mesh::Sharding& sharding) const {
     return meshes_.TextAmongMeshes(root, sharding);
   }
@@ -162,7 +162,7 @@ class Program {
   FunctionView Read(const std::string& name, const ir::Function& function);
   void ReadFacts(FunctionView* view);
   /*! \brief The placements that the types of variables state. */
-  /*! \brief What crosses the border of a manual region, which states its manual axes. */
+  /*! \brief Reads the borders of manual regions, which state their manual axes. */
   void ReadBorders(FunctionView* view);
   static void ReadPlacements(FunctionView* view);
   void ReadLocalFacts(FunctionView* view);

@@ -53,7 +53,7 @@ namespace ir {
  public:                                      \
   const Type& accessor() const { return accessor##_field_(*this); }
 
-// The same of a plain value.
+// Accessor of a plain value.
 #define DISTIR_GET_VALUE(Result, Stored, accessor) \
  private:                                          \
   static const Field<Stored> accessor##_field_;    \
@@ -77,7 +77,7 @@ class PrimType : public Type {
   DISTIR_GET_VALUE(DLDataType, DLDataType, dtype)
 };
 
-/*! \brief What a tensor has where its dtype is unknown: no bits, and neither float nor integer. */
+/*! \brief Stand-in for an unknown dtype: no bits, and neither float nor integer. */
 inline constexpr DLDataType kUnknownDtype{kDLOpaqueHandle, 0, 0};
 
 class Expr : public Node {

@@ -160,7 +160,7 @@ Call BoundCall(const Binding& binding);
 /*! \brief Calls `visit` for every variable that an expression uses, branches included. */
 void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit);
 
-/*! \brief How often each variable is used in a function. */
+/*! \brief Counts the uses of each variable in a function. */
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function);
 
 }  // namespace ir

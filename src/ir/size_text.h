@@ -21,7 +21,7 @@ namespace ir {
  */
 std::string SizeText(const Expr& size);
 
-/*! \brief The same of a shape: `shape[n, 4]`, `shape[?]` where only its length is known, `shape`
+/*! \brief Text of a shape: `shape[n, 4]`, `shape[?]` where only its length is known, `shape`
  * where nothing is. */
 std::string ShapeText(const ShapeType& type);
 

@@ -20,7 +20,7 @@ int64_t StaticDim(const Expr& dim);
  * HasKnownShape). */
 const NodeArray<Expr>& ShapeOf(const TensorType& type);
 bool HasKnownShape(const TensorType& type);
-/*! \brief What an element takes; as much as a float32 where the dtype is unknown. */
+/*! \brief Bytes of an element; those of a float32 if the dtype is unknown. */
 double BytesPerElement(const TensorType& type);
 /*! \brief The type with the dimensions written out where its shape is a variable whose type has
  * them, so that it can stand where the variable is not defined. */

@@ -54,7 +54,7 @@ class For : public Stmt {
   const Stmt& body() const;
   /*! \brief Counts 0, 1, .., extent - 1, and is not bound to a thread. */
   bool IsPlain() const;
-  /*! \brief What it is bound to, as "blockIdx.x", where it counts 0, 1, .., extent - 1; else empty.
+  /*! \brief Thread axis, as "blockIdx.x", if it counts 0, 1, .., extent - 1; else empty.
    */
   std::string ThreadTag() const;
 };
@@ -209,7 +209,7 @@ Expr DivideExtent(const Expr& extent, int64_t shards);
 // ---- edits
 
 struct KernelEdit {
-  /*! \brief What variables become: buffers of other shapes, symbolic sizes in terms of others. */
+  /*! \brief Replacements of variables: resized buffers, symbolic sizes in terms of others. */
   std::unordered_map<const ffi::Object*, Expr> variables;
   /*! \brief New extents of loops and block iterators, by their variable. */
   std::unordered_map<const ffi::Object*, Expr> extents;

@@ -56,8 +56,8 @@ std::string Ranges(const Integers& values) {
   return Joined(items, ", ");
 }
 
-/*! \brief What PadShards noted of a tensor: per dimension its extent from before, an integer or
- * text; -1 where it is not padded. */
+/*! \brief Extents of a tensor before padding, as PadShards noted them: an integer or text per
+ * dimension; -1 if it is not padded. */
 using TensorExtents = ffi::Array<ffi::Any>;
 
 bool IsPadded(const ffi::Any& extent) { return extent.as<int64_t>().value_or(0) >= 0; }
@@ -113,8 +113,7 @@ std::string NameNow(const ffi::Any& stated, const std::unordered_set<std::string
   return params.count(Printed(given)) > 0 ? Printed(given) : "";
 }
 
-/*! \brief What a function says of weights that are several parameters, with the names that these
- * have now. */
+/*! \brief Weights of a function that are several parameters, with the current names of these. */
 Fused FusedParams(const std::string& name, const ir::Function& function) {
   const ffi::Any attribute = ir::GetAttr(function.attrs(), kFusedParamsAttr);
   if (attribute == nullptr) return {};

@@ -39,7 +39,7 @@ constexpr bool HasPieces(CollectiveKind kind) {
 /*! \brief "all_gather", ... */
 const char* CollectiveName(CollectiveKind kind);
 
-/*! \brief What a collective between two shardings on one root mesh does. */
+/*! \brief Axes that a collective between two shardings on one root mesh moves. */
 struct CollectiveStep {
   CollectiveKind kind;
   AxisList axes;    // the axes gathered, moved, reduced or sliced by

@@ -11,7 +11,7 @@
 namespace distir {
 namespace mesh {
 
-/*! \brief Which number of a device's coordinates the axes are: digits of its position. */
+/*! \brief Digits of a device's position that the axes are. */
 abi::Digits DigitsOf(const Mesh& mesh, const AxisList& axes);
 /*! \brief The layout of a tensor on a mesh. \throws ValueError when the sharding is partial. */
 abi::Layout LayoutOf(const Mesh& mesh, const Sharding& sharding);

@@ -27,7 +27,7 @@ struct RegionMesh {
 /*! \brief The mesh of a region over some parts of the axes of a mesh. */
 RegionMesh MakeRegionMesh(const Mesh& outer, const AxisList& manual);
 
-/*! \brief The same axis, or part of one, on two meshes. */
+/*! \brief An axis, or part of one, on two meshes. */
 struct AxisPair {
   AxisRef from;
   AxisRef to;

@@ -48,7 +48,7 @@ struct Mesh {
   std::vector<int64_t> Coordinates(int64_t position) const;
   /*! \brief Flat position of a device id, or -1. */
   int64_t PositionOf(int64_t device_id) const;
-  /*! \brief What texts call an axis: its name, or x, y, z, w, a4, a5, ... where it has none. */
+  /*! \brief Name of an axis in texts: its own, or x, y, z, w, a4, a5, ... if it has none. */
   std::string AxisName(int axis) const;
   bool operator==(const Mesh& other) const;
 };
@@ -65,7 +65,7 @@ struct AxisRef {
 /*! \brief Major to minor. Nearly all dimensions are sharded over one axis or none. */
 using AxisList = SmallVector<AxisRef, 1>;
 
-/*! \brief How values of a partial tensor combine. kNone: the tensor is not partial. */
+/*! \brief Reduction of a partial tensor's values. kNone: the tensor is not partial. */
 enum class Reduction : int { kNone = 0, kSum, kMax, kMin, kProd, kMean };
 const char* ReductionName(Reduction kind);             // "none", "sum", ...
 Reduction ReductionFromName(const std::string& name);  // throws ValueError naming the unknown kind
@@ -106,7 +106,7 @@ Sharding Canonical(const Sharding& sharding);
 AxisList CommonPrefix(const AxisList& a, const AxisList& b);
 /*! \brief True if `prefix` is a major prefix of `axes` (with splitting, as in CommonPrefix). */
 bool IsPrefix(const AxisList& prefix, const AxisList& axes);
-/*! \brief What follows `prefix` in `axes`; requires IsPrefix. */
+/*! \brief Axes after `prefix` in `axes`; requires IsPrefix. */
 AxisList RemovePrefix(const AxisList& axes, const AxisList& prefix);
 /*!
  * \brief The parts of `axes` that overlap none of `taken`, up to the first that does (a major

@@ -191,7 +191,7 @@ FactorRule Multinomial(const OpView& view) {
 
 // ---- decompositions
 
-/*! \brief What each shard of a table is asked for. */
+/*! \brief Indices that each shard of a table is asked for. */
 struct Shards {
   ir::Expr table;  // with the dimension (n,) split into (shards, n / shards)
   int64_t length;  // n / shards

@@ -179,7 +179,7 @@ ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
   return w->Move(x, axis, size, {{size - 1, 0, -1, size}});
 }
 
-// What is cut along replicated dimensions is cut first: it need not be moved.
+// Slices along replicated dimensions come first, so that less is moved.
 ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   const ir::NodeArray<ir::Expr>& args = call.call.args();
@@ -211,7 +211,7 @@ ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   return x;
 }
 
-/*! \brief What padding by `before` and `after` has of the dimension of `size` itself. */
+/*! \brief Segments of a result padded by `before` and `after` that the tensor itself has. */
 std::vector<Segment> PaddingSegments(const std::string& mode, int64_t size, int64_t before,
                                      int64_t after) {
   const int64_t behind = before + size;

@@ -198,7 +198,7 @@ FactorRule TakeBackward(const OpView& view) {
 
 // ---- decompositions
 
-/*! \brief What is written where. Before and behind the written dimensions, and the dimensions of
+/*! \brief Writes of a scatter. Before and behind the written dimensions, and the dimensions of
  * updates that stand for them, data, updates and positions have the same ones. */
 struct Writes {
   ir::Expr data;
@@ -221,7 +221,7 @@ ir::Expr IsFirst(const std::vector<mesh::AxisList>& axes, int dim, int rank, Wri
   return is_first;
 }
 
-/*! \brief How shards of what is accumulated are combined. */
+/*! \brief Combination of shards of what is accumulated. */
 struct Combination {
   const ir::GlobalFunction& reduce;
   std::optional<double> neutral;  // what changes nothing; without it the data itself does not

@@ -142,8 +142,8 @@ class DispatchMasks {
     return true;
   }
 
-  /*! \brief What an all-gather gathers, of which the first elements are taken where shards are
-   * padded; null for other values. */
+  /*! \brief Operand of an all-gather, or of a slice of one that removes padding; null for other
+   * values. */
   ir::Expr GatheredFrom(ir::Expr value, Contraction* p) const {
     EditableBinding* definition = editable_.DefinitionOf(value);
     auto call = definition == nullptr ? ir::Call() : ir::Call::Cast(definition->value);

@@ -60,8 +60,8 @@ class DispatchPairs {
   }
 
  private:
-  /*! \brief What became of a sum. Not every masked sum is one of experts: looking up in a table
-   * that is sharded is one, too. */
+  /*! \brief Outcome for a masked sum. Not every one sums over experts: a lookup in a sharded table
+   * is a masked sum, too. */
   struct Outcome {
     enum { kWritten, kNoExperts, kSkipped } kind;
     const char* why = "";  // it was skipped
@@ -114,7 +114,7 @@ class DispatchPairs {
     return bind(Reshaped(cube, {shape[0], shape[1]}, DimsOf(TypeOf(cube))));
   }
 
-  /*! \brief What the sum is by pairs, not bound; null where it cannot be. */
+  /*! \brief The sum computed by pairs, not bound; null if that is impossible. */
   ir::Expr Result(EditableBinding* at, const WeightedSum& sum, const ir::Expr& weights,
                   PairRows* rows) {
     ir::Expr flat;

@@ -93,7 +93,7 @@ class GatherHoisting {
     EditableBinding* gather = OnlyGatherOf(function, index);
     if (gather == nullptr) return false;
     const ir::Var param = function->editable->params()[index];
-    // Which value each call would pass, and how many gathers that takes.
+    // The value that each call would pass, and the number of gathers for it.
     std::map<std::pair<const NamedFunction*, const ffi::Object*>, EditableBinding*> first;
     int num_gathers = 0;
     std::vector<std::pair<CallSite, EditableBinding*>>

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kFunctionName = "layer";
 
-/*! \brief What two names have in common: "l.up" of "l.3.up" and "l.4.up", else the first. */
+/*! \brief Common part of two names: "l.up" of "l.3.up" and "l.4.up", else the first. */
 std::string CommonName(const std::string& first, const std::string& second) {
   size_t at = 0;
   while (at < first.size() && at < second.size() && first[at] == second[at]) ++at;

@@ -54,13 +54,13 @@ struct Segments {
   }
 };
 
-/*! \brief What a leaf of a segment is, in all segments alike. */
+/*! \brief Source of a leaf, alike in all segments. */
 struct Leaf {
   enum class Kind { kOwn, kInput, kConstant } kind;
   size_t index = 0;  // of an own variable, the place that binds it; of an input, which one
 };
 
-/*! \brief How segments and what is around them belong together. */
+/*! \brief Inputs, carried values and outputs of a chain of segments. */
 struct Interface {
   std::vector<Leaf> leaves;  // of one segment, in the order of LeavesOf
   /*! \brief By input, what stands for it in each segment. */

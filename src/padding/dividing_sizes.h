@@ -41,7 +41,7 @@ class DividingSizes {
  private:
   /*! \brief Of a size, what cannot be padded; null for others. */
   const std::string* Reason(const ir::Var& size) const;
-  /*! \brief The same of an extent. */
+  /*! \brief Reason for an extent. */
   const std::string* ReasonOf(const ir::Expr& dim) const;
   void Visit(const ir::Function& function);
   void VisitCall(const ir::Var& var, const ir::Call& call);

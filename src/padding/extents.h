@@ -82,7 +82,7 @@ bool Differ(const ValueExtents& a, const ValueExtents& b);
 
 /*! \brief The type with these sizes, placed the same; of a type without a known shape, the type. */
 ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents);
-/*! \brief The same of every tensor; the same object where there is nothing to pad. */
+/*! \brief Changes the extents of every tensor; returns `type` itself if there is nothing to pad. */
 ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);
 
 }  // namespace padding

@@ -56,10 +56,10 @@ class Grains {
 
   /*! \brief Of an expression of one of the functions. */
   ValueExtents Of(const ir::Expr& value) const;
-  /*! \brief What a function of the module returns. */
+  /*! \brief Extents that a function of the module returns. */
   ValueExtents OfResult(const ir::GlobalVar& function) const;
-  /*! \brief What the call that is bound to a variable takes, one argument after the other; null of
-   * calls that take any extents. */
+  /*! \brief Extents of the arguments that the call bound to a variable takes; null for calls that
+   * take any extents. */
   const ValueExtents* TakenBy(const ir::Var& var) const;
   /*! \brief True if a call takes an argument with other extents than it has. */
   bool IsRecutFor(const ir::Var& var, const ir::Call& call) const;

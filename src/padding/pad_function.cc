@@ -67,7 +67,7 @@ class Padder : public TailWriter {
   }
 
   ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
-    // What leaves the program is cropped, whatever its tail.
+    // Results of the program are cropped, whatever their tail.
     const ir::Expr tailed =
         branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
     if (branch_of.defined()) return Recut(tailed, value, grains_.Of(branch_of));
@@ -478,7 +478,7 @@ class Padder : public TailWriter {
     return false;
   }
 
-  /*! \brief How many elements of the operand one of the result is made from. */
+  /*! \brief Number of elements of the operand that one element of the result is made from. */
   static ir::Expr NumReduced(const rules::FactorRule& rule, const ir::DTensorType& operand) {
     std::vector<ir::Expr> reduced;
     const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(operand.tensor_ty());

@@ -37,7 +37,7 @@ struct PaddedFunction {
 /*! \brief By the name before. */
 using PaddedFunctions = std::unordered_map<const ffi::Object*, PaddedFunction>;
 
-/*! \brief What the functions of a module share. */
+/*! \brief State that the functions of a module share. */
 struct PaddedModule {
   dialect::MeshTable* meshes;
   const Grains* grains;

@@ -1,6 +1,6 @@
 /*!
  * \file padding/padded_call.h
- * \brief Which calls of operators can be padded, and to which extents.
+ * \brief Decides which operator calls can be padded, and to which extents.
  */
 #ifndef DISTIR_PADDING_PADDED_CALL_H_
 #define DISTIR_PADDING_PADDED_CALL_H_

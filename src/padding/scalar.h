@@ -23,7 +23,7 @@ DLDataType WrittenAs(DLDataType dtype);
 /*! \brief A number in a type that numbers are written in. */
 tvm::ffi::Any ScalarOf(DLDataType written, int64_t number);
 
-/*! \brief What fills a tail of elements of `dtype`, in the type that it is written in. */
+/*! \brief Fill of a tail of elements of `dtype`, in the type that it is written in. */
 tvm::ffi::Any FillOf(DLDataType dtype, rules::Tail tail);
 
 }  // namespace padding

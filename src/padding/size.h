@@ -26,7 +26,7 @@ class Size {
 
   /*! \brief The least multiple of `shards` that is not below it. */
   ir::Expr Even(int64_t shards) const;
-  /*! \brief The same of each of so many grains: grains * Even(shards), for a divisor's quotient. */
+  /*! \brief Pads each of so many grains: grains * Even(shards), for a divisor's quotient. */
   static ir::Expr Padded(const Size& grain, const Size& units, int64_t shards);
 
   static Size CommonDivisor(const Size& a, const Size& b);

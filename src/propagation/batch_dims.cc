@@ -81,7 +81,7 @@ struct Merged {
   int other_uses = 0;  // by what needs the dimensions merged
 };
 
-/*! \brief What is to be written anew. */
+/*! \brief Rewrites to make. */
 struct Plan {
   std::unordered_map<const ffi::Object*, Merged> merged;  // by variable
   std::unordered_set<const ffi::Object*> rewritten;       // variables of calls
@@ -273,7 +273,7 @@ ir::Function SeparateBatchDims(const ir::Function& function) {
   Plan plan = Search(function).Take();
   if (!plan.has_products) return function;
   ir::Function written = Writer(std::move(plan)).RewriteFunction(function);
-  // What the function says of its result may be more than its body does.
+  // The stated result type may know more than the body's.
   return ir::MakeFunction(written.params(), written.body(), function.ret_ty(), function.is_pure(),
                           function.attrs());
 }

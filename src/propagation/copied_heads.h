@@ -51,7 +51,7 @@ struct StatedDim {
 };
 
 /*!
- * \brief What a solved program has stated of weights that should be copied.
+ * \brief Stated dimensions of weights that a solved program should copy.
  * \return The dimensions to open, in program order.
  */
 std::vector<StatedDim> CopiedHeads(const Program& program);

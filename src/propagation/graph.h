@@ -33,7 +33,7 @@ namespace propagation {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Where a sharding is stated: by an annotation or by a DTensor type. */
+/*! \brief Source of a stated sharding: an annotation or a DTensor type. */
 struct Source {
   int slot;
   int root;

@@ -39,7 +39,7 @@ AxesOfDims AxesOn(const mesh::Mesh& view, const mesh::Mesh& root, const mesh::Sh
 }
 
 /*!
- * \brief Which Relax functions of a module propagation looks at.
+ * \brief Relax functions of a module that take part in propagation.
  *
  * A function *takes part* if it, or one that it calls, states shardings.
  */
@@ -202,7 +202,7 @@ class Propagation {
     }
   }
 
-  /*! \brief What a function gives to others has left all regions. */
+  /*! \brief Requires that the results of a function have left all regions. */
   void RequireOutside(const Program& program) const {
     const Instance& instance = program.instances[0];
     for (int result : instance.graph->results) {

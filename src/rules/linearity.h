@@ -1,6 +1,6 @@
 /*!
  * \file rules/linearity.h
- * \brief Which operators commute with the reduction of a partial operand.
+ * \brief Operators that commute with the reduction of a partial operand.
  *
  * A partial value x stands for reduce(x_i) over the x_i of the devices. An operator f commutes with
  * the reduction in some of its operands if f(reduce(x_i), y) = reduce(f(x_i, y)), where y is not

@@ -49,7 +49,7 @@ using Condition = bool (*)(const OpView& view);
  * counted as two; 0 where sizes are unknown. */
 using OperationsFunction = double (*)(const OpView& view);
 
-/*! \brief What a rule does with the dimensions of its operator, in words. */
+/*! \brief Description of a rule's dimensions, in words. */
 struct Summary {
   const char* parallel;                // dimensions that every shard computes alone
   const char* reduced = "";            // dimensions whose shards are combined, and how
@@ -70,7 +70,7 @@ enum class Padding {
   kDecomposed,  // all of these and decomposed ones: their decomposition takes uneven shards
 };
 
-/*! \brief What the tails of operands must hold although no reduction asks for it. */
+/*! \brief Requirement on the tails of operands that no reduction asks for. */
 enum class OperandTails {
   kAny,
   kDivisor,  // ones in the second operand if it is of integers: dividing them by 0 ends the process
@@ -86,8 +86,8 @@ enum class In {
   kAny,    // any of them, one or more
 };
 
-/*! \brief How TVM's kernel of an operator adds or multiplies many elements, which `dx.build` has it
- * do in float32 where they are smaller floats (`_compile/accumulation.py`). */
+/*! \brief Form of accumulation in TVM's kernel of an operator, which `dx.build` computes in float32
+ * for smaller floats (`_compile/accumulation.py`). */
 enum class Accumulation {
   kNone,      // it does not, or no more than a few
   kProducts,  // in the type of the attribute "out_dtype"
@@ -162,7 +162,7 @@ struct Operator {
   /*! \brief The attributes of the worker's call, where those of the global one mean something else
    * on local shapes; null: the same. */
   AttrsFunction local_attrs = nullptr;
-  /*! \brief The same for arguments that are no tensors. */
+  /*! \brief Rewrites arguments that are no tensors to those of a worker. */
   ArgsFunction local_args = nullptr;
   /*! \brief Null: they follow from the factor rule. */
   OperationsFunction operations = nullptr;

@@ -19,7 +19,7 @@ struct ExpertOrder {
    */
   ExpertOrder(const tvm::ffi::TensorView& ids, int64_t num_experts);
 
-  /*! \brief How many rows those experts have that each of `members` has. */
+  /*! \brief Number of rows for the experts of each of `members`. */
   std::vector<int64_t> ByMember(int64_t members) const;
 
   std::vector<int64_t> counts;  // by expert

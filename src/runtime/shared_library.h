@@ -34,7 +34,7 @@ class SharedLibrary {
 
   /*! \brief A function of it. \throws RuntimeError if it has none of this name. */
   void* Find(void* handle, const char* function) const;
-  /*! \brief The same for one that not every version has: null where it has not. */
+  /*! \brief Finds a function that not every version of the library has; null if it is missing. */
   static void* FindOrNull(void* handle, const char* function);
 
   /*! \brief The file that a function comes from. */

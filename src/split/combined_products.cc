@@ -81,7 +81,7 @@ class CombinedProducts {
     bool has_product = false;
     std::vector<ir::Var> chain = {};  // what is used for it
   };
-  /*! \brief What of a call is made part by part. */
+  /*! \brief Operands of a call that are made part by part. */
   struct Joined {
     std::vector<bool> operands;  // of OperandsOf
     bool is_product = false;
@@ -92,8 +92,8 @@ class CombinedProducts {
   /*! \brief True if the last dimension of a value is made part by part. */
   bool IsJoined(const ir::Expr& value, Split* split);
   bool IsConcatOf(const ir::Call& call, const Split& split) const;
-  /*! \brief What has to be joined so that the result of a call is; nullopt where it is not by
-   * that. */
+  /*! \brief Operands to join so that the result of a call is joined; nullopt if joining them does
+   * not do it. */
   std::optional<Joined> ReadJoined(const ir::Call& call) const;
   std::optional<Joined> ReadJoinedKernel(const ir::Call& call) const;
   ir::Expr PartOf(const ir::Expr& value, size_t part, const Split& split, const Emit& emit) const;
@@ -149,7 +149,7 @@ ir::Call CombinedProducts::CallOf(const ir::Expr& value) const {
 
 bool CombinedProducts::IsJoined(const ir::Expr& value, Split* split) {
   const ir::Call call = CallOf(value);
-  // What others use too would be computed twice; a DTensor is decided already.
+  // A value with other uses would be computed twice; a DTensor is decided already.
   if (!call.defined() || !ir::TensorType::Is(value.ty()) || num_uses_[value.get()] != 1)
     return false;
   split->chain.push_back(ir::Var::Cast(value));

@@ -28,7 +28,7 @@ namespace split {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief What one of the pieces does. */
+/*! \brief Operator or kernel of one piece. */
 struct Piece {
   enum class Kind { kKernel, kConcat, kSplit, kOperator };
   Kind kind;

@@ -47,7 +47,7 @@ class SortedRows {
   ir::Expr Write(const ir::Var& var, const Emit& emit) const;
 
  private:
-  /*! \brief What is put back. */
+  /*! \brief Value that is put back into its own order. */
   struct Restored {
     ir::Var order;
     ir::Expr rows;

@@ -57,7 +57,7 @@ struct SizeOf {
   size_t dim = 0;
 };
 
-/*! \brief Where a caller sees the sizes of a buffer; nullopt where it does not. */
+/*! \brief Sources of a buffer's sizes that a caller sees; nullopt if it sees none. */
 std::optional<std::vector<SizeOf>> SizesOf(const ir::Var& buffer, const ir::PrimFunc& kernel);
 
 /*! \brief A kernel of a section, with all definitions fresh.

@@ -52,7 +52,7 @@ class StageMeshes {
   ffi::Array<int64_t> SmallestDevices() const;
 
   /*!
-   * \brief What an annotate_sharding call states, on the axes of the stages' meshes.
+   * \brief Dims that an annotate_sharding call states, on the axes of the stages' meshes.
    * \param name What messages call the annotated value.
    * \throws ValueError if it is on no mesh of these, or shards along the axis of the stages.
    */

@@ -1,6 +1,6 @@
 /*!
  * \file stages/stage_plan.h
- * \brief Which binding of a function runs in which stage.
+ * \brief Assignment of a function's bindings to stages.
  *
  * The bindings of the body are cut in program order. Some are *carried*: they belong to no stage
  * and are written in each that uses them, since there they cost nothing or next to it. These are

@@ -31,7 +31,7 @@ bool IsProduct(const rules::FactorRule& rule, const std::set<int>& kept) {
                      [](const auto& entry) { return entry.second > 1; });
 }
 
-/*! \brief How many numbers are summed for an element of a result. */
+/*! \brief Number of terms that are summed for an element of a result. */
 double Summed(const rules::FactorRule& rule, const std::vector<ir::TensorType>& operands) {
   std::set<int> kept;
   for (const rules::TensorFactors& result : rule.results) {

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostDigits = 9;
 // Blocks of layers that are longer than this are not looked for.
 constexpr size_t kLongestBlock = 64;
-// What comes twice is shorter as it is.
+// Two repetitions are shorter when written out.
 constexpr size_t kFewestBlocks = 3;
 // No function has more variables; a text that claims more would take all memory.
 constexpr size_t kMostNames = 1'000'000;
@@ -107,7 +107,7 @@ std::vector<Run> Ranges(const std::vector<Numbers>& sorted) {
   return runs;
 }
 
-/*! \brief How often the block of `size` runs comes, from `begin` on, at equal distances. */
+/*! \brief Counts repetitions of the block of `size` runs, from `begin` on, at equal distances. */
 size_t CountBlocks(const std::vector<Run>& runs, size_t begin, size_t end, size_t size) {
   const Run* first = &runs[begin];
   size_t at = begin;

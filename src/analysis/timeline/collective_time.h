@@ -1,7 +1,7 @@
 /*!
  * \file analysis/timeline/collective_time.h
- * \brief How long a collective of a worker's program takes, from the groups or the plan that the
- * runtime gets.
+ * \brief Time of a collective of a worker's program, from the groups or the plan that the runtime
+ * gets.
  *
  * The formulas are those that redistribution is planned by: cost/collective_cost.h for what runs
  * inside groups; for a plan, that of cost/exchange.h on the pieces that the plan gives every

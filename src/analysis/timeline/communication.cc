@@ -40,7 +40,7 @@ class Lists {
     return known->second;
   }
 
-  /*! \brief What a device gets from and gives to others, by a plan. */
+  /*! \brief Adds the sources and targets that a plan gives a device. */
   template <typename Part>
   void Add(int64_t device_id, const Part& part) {
     const int device = NumberOf(device_id);

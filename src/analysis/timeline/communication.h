@@ -1,6 +1,6 @@
 /*!
  * \file analysis/timeline/communication.h
- * \brief Which devices need each other's data in a collective, read off the groups or the plan that
+ * \brief Sources and targets of each device in a collective, read off the groups or the plan that
  * the runtime gets.
  *
  * Worked example: of groups [[4, 5], [6, 7]] and the devices 4, 5, 6, 7, the lists are {0, 1} and

@@ -118,8 +118,7 @@ Data Simulate(const Data& data) {
   return found;
 }
 
-/*! \brief How long all of it takes, of programs as bytes of records; below 0 if devices wait for
- * each other for ever. */
+/*! \brief Simulates programs given as bytes of records; seconds, or below 0 on a deadlock. */
 double SimulatedSeconds(const Data& data) {
   const TimelineResult result = Timeline(ToProblem(data, OperationsOfRecords)).Run();
   return result.blocked.empty() ? result.seconds : -1;

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/annotation.h
- * \brief What users state for propagation: annotations with their terms, barriers and groups.
+ * \brief User statements for propagation: annotations with their terms, barriers and groups.
  *
  * An annotation is closed unless its terms say otherwise: its tensor has exactly the axes that are
  * stated. Terms are attributes beside mesh and placement, which print and parse:
@@ -28,7 +28,7 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief What an annotation says beside axes. */
+/*! \brief Terms of an annotation in addition to its axes. */
 struct Terms {
   std::vector<int> open;        // tensor dimensions that may be sharded further
   std::vector<int> priorities;  // by tensor dimension, beginning with the first; 0 of the others
@@ -48,7 +48,7 @@ Terms TermsOf(const ir::Call& annotation, const std::string& name, int rank);
 ir::Call MakeAnnotation(const ir::Expr& value, const ir::DeviceMesh& mesh,
                         const ir::Placement& placement, const Terms& terms = {});
 
-/*! \brief Which ways nothing spreads. */
+/*! \brief Directions in which a barrier blocks propagation. */
 struct Blocked {
   bool forward = false;   // from operands to results
   bool backward = false;  // from results to operands

@@ -47,7 +47,7 @@ bool CrossesRegion(const ir::Call& call);
 const ManualRegion& RegionOfCrossing(const ir::Call& crossing, MeshTable* meshes);
 /*! \brief The manual axes of each dimension of the tensor outside, on the outer root. */
 std::vector<mesh::AxisList> ManualDims(const ir::Call& crossing, MeshTable* meshes);
-/*! \brief The same call of another value, with a stated type. */
+/*! \brief Copies a crossing for another value, with a stated type. */
 ir::Call MakeCrossing(const ir::Call& like, const ir::Expr& value, const ir::DTensorType& target);
 /*! \brief The type that a crossing of a DTensor states.
  * \throws ValueError where that does not follow from its argument. */

@@ -34,7 +34,7 @@ bool IsSegmentExchange(const ir::Expr& op);
 /*! \brief True if this is `relax.ccl.segment_exchange`. */
 bool IsLocalSegmentExchange(const ir::Expr& op);
 
-/*! \brief What one call moves. */
+/*! \brief Segments that one call moves. */
 struct SegmentMove {
   mesh::MovedDim moved;
   std::vector<mesh::Segment> segments;
@@ -46,7 +46,7 @@ ir::Call MakeSegmentExchange(const ir::Expr& x, const ir::DTensorType& target,
                              const SegmentMove& move);
 ir::Call MakeLocalSegmentExchange(const ir::Expr& x, const ir::Type& type, const std::string& plan);
 
-/*! \brief What a call on DTensors moves.
+/*! \brief Reads the segments that a call on DTensors moves.
  * \throws ValueError naming the attribute that is missing or wrong. */
 SegmentMove MoveOf(const ir::Call& call);
 

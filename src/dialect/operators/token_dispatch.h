@@ -47,7 +47,7 @@ namespace ffi = tvm::ffi;
 /*! \brief True if this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
  * collective of slots (slot_exchange.h) or of pairs (pair_selection.h). */
 bool MovesTokens(const ir::Expr& op);
-/*! \brief The same of `relax.ccl`. */
+/*! \brief True for the `relax.ccl` forms of these. */
 bool MovesLocalTokens(const ir::Expr& op);
 /*! \brief True if this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens`,
  * `place_tokens`, or one of pairs (pair_selection.h). */
@@ -75,7 +75,7 @@ ir::Call MakePlaceTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr&
 
 /*! \brief The axes of the mesh along which the experts lie. */
 std::vector<int> ExpertAxes(const ir::Call& call);
-/*! \brief The same collective on a worker. \param type Of its value there. */
+/*! \brief Makes the local collective of a worker. \param type Of its value there. */
 ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
                             const ir::NodeArray<ir::Expr>& args,
                             const ffi::Array<ffi::Array<int64_t>>& groups);

@@ -14,7 +14,7 @@ namespace ir {
 
 class SizeRewriter : public FunctionRewriter {
  protected:
-  /*! \brief What stands for a size from now on; null to keep it. */
+  /*! \brief Replacement of a size; null to keep it. */
   virtual Expr ReplaceSize(const Var& size) = 0;
 
   Var RewriteParam(const Var& param) override {

@@ -34,7 +34,7 @@ inline const GlobalFunction kScriptBuilder("script.ir_builder.IRBuilderCurrent")
 
 namespace fields {
 
-/*! \brief Where TVM's memory planning puts a tensor, or null. */
+/*! \brief Virtual device that TVM's memory planning assigns to a tensor, or null. */
 inline const Field<Node> kVirtualDevice("relax.TensorType", "vdevice");
 inline const Field<NodeArray<Expr>> kInitialIndices("tirx.IndexMap", "initial_indices");
 inline const Field<NodeArray<Expr>> kFinalIndices("tirx.IndexMap", "final_indices");

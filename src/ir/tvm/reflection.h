@@ -55,7 +55,7 @@ class OnLoad {
   explicit OnLoad(void (*run)());
 };
 
-/*! \brief What TVMFFITypeInfo of each type index is, as far as it was asked for: it never moves. */
+/*! \brief Caches TVMFFITypeInfo by type index, once asked for: it never moves. */
 extern std::atomic<const TVMFFITypeInfo*> known_types[4096];
 /*! \brief Asks for it. */
 const TVMFFITypeInfo* FindTypeInfo(int32_t type_index);

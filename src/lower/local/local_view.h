@@ -17,8 +17,7 @@ namespace distir {
 namespace lower {
 
 /*!
- * \brief What does not fit between the types of a local view and its kernel; empty where all known
- * sizes agree.
+ * \brief Mismatch between the types of a local view and its kernel; empty if all known sizes agree.
  * \param functions Of the module.
  */
 std::string MisfitOfLocalView(const ir::Call& local_view, const ir::FunctionMap& functions,

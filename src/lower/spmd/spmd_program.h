@@ -51,13 +51,13 @@ struct SpmdContext {
  */
 bool IsPresent(const ir::Type& type, const SpmdContext& context);
 
-/*! \brief What each worker of an SPMD group runs. */
+/*! \brief Program of each worker of an SPMD group. */
 struct SpmdProgram {
   ir::Function function;
   /*! \brief Symbolic dimensions that no parameter on the group's meshes defines: the function takes
    * their global values as a last parameter, a shape. */
   std::vector<std::string> sizes;
-  /*! \brief What of the function's parameters, and of the leaves of its result, the worker has. */
+  /*! \brief Indices of the function's parameters, and of its result's leaves, on the worker. */
   std::vector<int> params, results;
   /*! \brief Per binding of the body the virtual stage in which it runs; empty: all in the same. */
   std::vector<int> virtual_stages;

@@ -1,7 +1,7 @@
 /*!
  * \file lower/stages/mesh_index.h
- * \brief What of a function concerns which meshes, so that the program of each SPMD group of
- * devices is made from its own part.
+ * \brief Index of a function's bindings by mesh, from which the program of each SPMD group of
+ * devices is made.
  *
  * A pipeline of n stages has n SPMD groups and n stages' worth of bindings; a walk over all
  * bindings for each group would take n * n steps. The index is made in one walk; the parts of all
@@ -34,7 +34,7 @@ namespace lower {
 /*! \brief The root meshes of each Relax function of a module. */
 using FunctionRoots = std::map<const tvm::ffi::Object*, std::set<int>>;
 
-/*! \brief What of a function the devices of some meshes have to look at. */
+/*! \brief Part of a function that the devices of some meshes have to look at. */
 struct MeshPart {
   ir::Function function;                             // with these parameters and bindings only
   std::vector<int> params;                           // their positions

@@ -48,7 +48,7 @@ class VirtualStages {
   std::optional<int> Of(const ir::Var& var) const;
   /*! \brief The virtual stage in which a transfer, by the variable that it is bound to, is sent. */
   int OfSend(const ir::Var& transfer) const { return of_send_.at(transfer.get()); }
-  /*! \brief Where a device is in the order of the pipeline; all are at 0 where there is none. */
+  /*! \brief Position of a device in the order of the pipeline; 0 if there is no pipeline. */
   int PositionOf(int64_t smallest_device) const;
 
  private:

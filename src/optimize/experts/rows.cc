@@ -139,7 +139,7 @@ void ExpertRows::LiftUsers(EditableBinding* product, const Choice& choice) {
     bool has_rows = false;
     for (const ir::Expr& arg : call.args()) has_rows = has_rows || IsLookup(arg, choice);
     if (!has_rows) continue;
-    // What is written behind the products that follow is not theirs to use.
+    // Rows lifted behind the following products must not be reused by them.
     std::map<Key, Rows> before = lifted_;
     auto found = Lift(next, next->var, choice);
     lifted_ = std::move(before);
@@ -349,7 +349,7 @@ std::optional<ir::Expr> ExpertRows::ShardOf(EditableBinding* at, const ir::Expr&
       at, name, dialect::MakeCollective(mesh::CollectiveKind::kSlice, table, target));
 }
 
-/*! \brief What no operand places: alike everywhere, then cut. \param like On the mesh of. */
+/*! \brief Computes a value alike everywhere, then cuts it. \param like On the mesh of. */
 ir::Expr ExpertRows::Placed(EditableBinding* at, const std::string& name, const ir::Call& made,
                             const ir::DTensorType& like, const ir::Placement& placement) {
   const ir::TensorType tensor = ir::TensorType::Cast(made.ty());

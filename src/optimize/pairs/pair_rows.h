@@ -60,7 +60,7 @@ class PairRows {
   bool has_products() const { return has_products_; }
   int num_products() const { return num_products_; }
   const std::vector<SelectedTokens>& tokens() const { return tokens_; }
-  /*! \brief What was bound, in order. */
+  /*! \brief Bound values, in order. */
   const std::vector<ir::Expr>& made() const { return made_; }
 
  private:

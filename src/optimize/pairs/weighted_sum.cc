@@ -42,7 +42,7 @@ std::optional<PairDims> Through(const RuledCall& call, size_t operand, const Pai
 }  // namespace
 
 std::vector<WeightedSum> WeightedSums::Read(const ir::Expr& value) {
-  // What looks like weights behind them: products, and these in other shapes.
+  // Products that are taken for weights, and these in other shapes.
   constexpr int kMaxRank = 4, kMaxPassed = 8;
   std::vector<WeightedSum> found;
   auto call = ir::Call::Cast(value);
@@ -129,7 +129,7 @@ std::optional<PairDims> WeightedSums::Find(const ir::Expr& value, WeightedSum* s
   if (dialect::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllReduce &&
       dialect::ReductionOf(call) == mesh::Reduction::kSum)
     return Find(call.args()[0], sum);
-  // What adds masks up, as choices of tokens, is weights itself, and so is what moves them.
+  // A sum of masks, as choices of tokens, is weights itself, and so is a movement of one.
   const bool is_first = !IsElement(call);
   if (is_first) {
     if (auto dims = AsWeights(value, sum)) return dims;

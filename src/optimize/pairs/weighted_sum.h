@@ -24,7 +24,7 @@
 namespace distir {
 namespace optimize {
 
-/*! \brief What is added up, and the weights. */
+/*! \brief Terms of a sum, and their weights. */
 struct WeightedSum {
   ir::Expr weights;
   PairDims of_weights;

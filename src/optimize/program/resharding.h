@@ -29,7 +29,7 @@ struct Resharding {
  * collectives of tuples. */
 std::optional<Resharding> ReadResharding(const ir::Expr& value, dialect::MeshTable* meshes);
 
-/*! \brief What communication costs. */
+/*! \brief Cost of communication. */
 struct Traffic {
   double seconds = 0;  // by the cost model
   double bytes = 0;    // that a device receives, or sends

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/shard_region.h
- * \brief What lies between reductions and the uses that need replicated values, computed on shards.
+ * \brief Region between reductions and the uses that need replicated values, computed on shards.
  *
  * All-reduces over the same axes, the *seeds*, become reduce-scatters along one dimension, and
  * every operator that their values reach stays sharded over these axes as long as its factor rule
@@ -58,7 +58,7 @@ class ShardRegion {
   const RegionValue* Find(const ir::Expr& var) const;
   int root() const { return root_; }
 
-  /*! \brief What the seeds and the gathers send. */
+  /*! \brief Bytes that the seeds and the gathers send. */
   double bytes() const;
   int num_seeds() const;   // that are reduce-scattered
   int num_values() const;  // that are computed on shards

@@ -29,7 +29,7 @@ struct Specialization {
   ir::Type ret_ty;
 };
 
-/*! \brief What the instances of a module share. */
+/*! \brief State that the instances of a module share. */
 struct Emission {
   dialect::MeshTable* meshes;
   const cost::Cluster* cluster;

@@ -1,7 +1,6 @@
 /*!
  * \file rules/call/call_cost.h
- * \brief What it takes to compute a call in one way, and the cheapest way where factors want the
- * same axes.
+ * \brief Cost of one way to compute a call, and the cheapest way if factors want the same axes.
  *
  * A way is the shardings of a rule's factors. It costs the redistributions of the operands, the
  * reduction of a partial result, what the shards of decomposed factors get from each other, and the
@@ -53,13 +52,13 @@ class CallCost {
   double Seconds(const FactorShardings& factors) const;
 
   /*!
-   * \brief Where several choices want an axis, moves the one to the front that makes the call
+   * \brief If several choices want an axis, moves the one to the front that makes the call
    * cheapest; of equals, the first. Otherwise leaves the order.
    */
   void Order(std::vector<FactorChoice>* choices) const;
 
   /*!
-   * \brief Where the call needs all of a dimension that an operand has sharded, offers its axes to
+   * \brief If the call needs all of a dimension that an operand has sharded, offers its axes to
    * the parallel factors of known size that they divide, one at a time, to the factor with which
    * the call is cheapest, if it is cheaper so than with the axis gathered.
    *

@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/decision.h
- * \brief How a placed call is computed, as it was decided when the call was placed.
+ * \brief Reads how a placed call is computed, as it was decided when the call was placed.
  *
  * PropagateSharding decides how a call is computed (DecideCall) and redistributes its operands to
  * what that way needs. So the decision stands in the program, as the types of the arguments: they
@@ -40,7 +40,7 @@ struct Decision {
   InferredCall call;
 };
 
-/*! \brief How a call is computed, on which root; all that calls which are alike have in common. */
+/*! \brief Decision shared by calls that are alike: the way and the root. */
 struct Computed {
   int root;
   CallSharding sharding;
@@ -57,7 +57,7 @@ class Decisions {
    */
   std::optional<Decision> Of(const ir::Call& call);
   /*!
-   * \brief How an operator's call is computed; null as Of, and also where no operand is sharded, or
+   * \brief Decision for an operator's call; null as Of, and also if no operand is sharded, or
    * no factor of the rule is of a kind (ReductionFactor, ..): most calls are passed over so without
    * working out more. Worked out once for calls of one rule whose operands lie alike, as the layers
    * of a model have them. Valid as long as this object.

@@ -23,8 +23,7 @@ namespace rules {
  * where they are known. */
 ir::Type StripDistribution(const ir::Type& type);
 
-/*! \brief What the types of several tensors state; in place of a plain tensor stand null, null and
- * 0. */
+/*! \brief Types, shardings and sizes of several tensors; null, null and 0 for a plain tensor. */
 struct PlacedTensors {
   PlacedTensors(std::vector<ir::DTensorType> all, dialect::MeshTable* table);
 
@@ -37,7 +36,7 @@ PlacedTensors PlacedArguments(const ir::Call& call, dialect::MeshTable* table);
 /*! \brief The tensors of a call's value. */
 PlacedTensors PlacedResults(const ir::Call& call, dialect::MeshTable* table);
 
-/*! \brief How a call on DTensors is computed, on the mesh of its first DTensor argument. */
+/*! \brief Inferred way of a call on DTensors, on the mesh of its first DTensor argument. */
 struct InferredCall {
   ir::DeviceMesh device_mesh;
   int root = -1;  // in the table given

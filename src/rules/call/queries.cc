@@ -1,4 +1,4 @@
-// What Python asks of calls: their factor rules, and the same calls on tensors of other sizes.
+// Answers Python's queries on calls: factor rules, and copies of calls for tensors of other sizes.
 #include <tvm/ffi/error.h>
 
 #include <algorithm>

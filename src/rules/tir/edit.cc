@@ -21,7 +21,7 @@ class BoundsChecker {
   BoundsChecker(const std::string& what, const ir::KernelEdit& edit) : what_(what), edit_(edit) {}
 
   void Run(const ir::PrimFunc& function) {
-    // Where a size is 0, nothing runs over it.
+    // With a size of 0, nothing runs over it.
     for (const ir::Var& param : function.params()) {
       auto type = ir::BufferType::Cast(param.ty());
       if (!type.defined()) continue;

@@ -442,7 +442,7 @@ class KernelReader {
                const std::optional<DigitSum>& digits) {
     const ir::Expr index = Plain(stated, digits);
     MarkNumbers(index);
-    // What a quotient runs over may have any extent; a remainder is below its divisor.
+    // A quotient may run over any extent; a remainder is below its divisor.
     if (const int64_t divisor = LargestDivisor(index, Of::kRemainders); divisor > 0)
       MarkDivided(range, divisor);
     if (const int64_t divisor = LargestDivisor(index, Of::kBoth); divisor > 0)

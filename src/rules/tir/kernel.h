@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/kernel.h
- * \brief What a TIR kernel does, as far as sharding cares: which iterators index which dimensions.
+ * \brief Reads a TIR kernel for sharding: the iterators that index each dimension.
  *
  * Loops, block iterators and dimensions of buffers are ranges of one DigitTable; every access and
  * every binding of a block iterator links them. An iterator that is used as a number (in a

@@ -253,7 +253,7 @@ class RuleDeriver {
         [&](const ffi::Object* buffer) { return BufferClasses(buffer).count(index) > 0; });
   }
 
-  /*! \brief How many elements one of the major class has. */
+  /*! \brief Number of elements in one element of the major class. */
   int64_t MinorSize(const std::vector<int>& classes) const {
     int64_t size = 1;
     for (size_t i = 1; i < classes.size(); ++i) size *= digits_.ClassSize(classes[i]);

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/partial_buffers.h
- * \brief Which buffers of a kernel would hold partial results if its reductions were sharded.
+ * \brief Finds buffers of a kernel that would hold partial results if its reductions were sharded.
  *
  * A reduction over a sharded class leaves its buffer partial over that class. What is computed from
  * a partial buffer is partial in turn, if the computation commutes with the reduction; otherwise

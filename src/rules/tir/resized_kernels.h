@@ -35,8 +35,8 @@ class ResizedKernels {
    */
   ResizedKernels(const ir::FunctionMap& functions, std::string suffix);
 
-  /*! \brief What is called in place of a kernel: itself where no extent changes. Copies are shared
-   * by calls that resize it alike. */
+  /*! \brief Replacement of a kernel: itself if no extent changes. Copies are shared by calls that
+   * resize it alike. */
   ir::GlobalVar Resized(const ir::GlobalVar& name, const KernelRule& kernel,
                         const FactorExtents& extents);
   /*! \brief The copies made so far. */

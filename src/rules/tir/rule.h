@@ -40,11 +40,11 @@ class KernelTable {
   std::unordered_map<const ffi::Object*, std::unique_ptr<KernelRule>> rules_;
 };
 
-/*! \brief How messages call the kernel of a kernel call. */
+/*! \brief Name of a call's kernel in messages. */
 std::string KernelName(const ir::Call& call);
 
 /*!
- * \brief Which parameter is each result of a kernel call, counted among its tensors: one of the
+ * \brief Parameter index of each result of a kernel call, counted among its tensors: one of the
  * operands where it is computed in place, else the next one behind them.
  */
 std::vector<size_t> ParamsOfResults(const ir::Call& call, size_t num_operands, size_t num_results);

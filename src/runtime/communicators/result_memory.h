@@ -20,7 +20,7 @@
 
 namespace distir::runtime {
 
-/*! \brief Where blocks come from. Called one at a time. */
+/*! \brief Source of blocks. Called one at a time. */
 class BlockSource {
  public:
   virtual ~BlockSource() = default;

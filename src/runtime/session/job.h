@@ -37,7 +37,7 @@ class JobObj : public tvm::ffi::Object {
   int64_t step = 0;
   /*! \brief Number of the first step of the call of a function that this is part of. */
   int64_t call = 0;
-  /*! \brief What messages call it: the name of the function. */
+  /*! \brief Name in messages: that of the function. */
   std::string name;
   /*! \brief Per rank; a worker whose function is not defined has nothing to do. */
   std::vector<tvm::ffi::Optional<tvm::ffi::Function>> functions;
@@ -55,7 +55,7 @@ class JobObj : public tvm::ffi::Object {
   /*! \brief Ranks. */
   std::vector<int> finishers;
 
-  /*! \brief What the worker has kept, which is forgotten here. Called by the worker itself. */
+  /*! \brief Takes the objects that the worker has kept. Called by the worker itself. */
   tvm::ffi::Array<tvm::ffi::Any> TakeKept(int rank);
   /*! \brief Called by each worker once, after it has written its result. */
   void WorkerDone(int rank);

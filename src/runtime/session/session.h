@@ -31,7 +31,7 @@
 
 namespace distir::runtime {
 
-/*! \brief What a job has to do with jobs that were submitted before. */
+/*! \brief Relation of a job to jobs that were submitted before. */
 struct QueuedBehind {
   using Jobs = tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::ObjectRef>>;
 
@@ -71,7 +71,7 @@ class SessionObj : public tvm::ffi::Object {
    * the process nothing happens. */
   void Close();
 
-  /*! \brief How many workers are not done with a job and do not wait for others. */
+  /*! \brief Number of workers that are not done with a job and do not wait for others. */
   int NumRunning(const JobObj& job) const;
 
   /*!

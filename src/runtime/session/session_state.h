@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/session_state.h
- * \brief What the controller and the workers of one session share: devices, backend, first failure.
+ * \brief Shared state of one session's controller and workers: devices, backend, first failure.
  *
  * The first failure wins: it is recorded once, the backend is aborted, and whatever the other
  * workers raise while they unwind is a consequence and not reported.

@@ -24,7 +24,7 @@ namespace distir::runtime {
 Failure DescribeCurrentException(int rank, const std::string& function,
                                  const std::string& operation);
 
-/*! \brief Which of a session's steps. */
+/*! \brief Number of a session's step. */
 struct StepNumber {
   int64_t step;
   int64_t call;  // the first step of the call of a function that it is part of

@@ -22,7 +22,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-// What one call from Python reads or writes at the most.
+// Limit of the bytes that one call from Python reads or writes.
 constexpr int64_t kTurnBytes = int64_t{1} << 20;
 
 class IdentityObj : public ffi::Object {

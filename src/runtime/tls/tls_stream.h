@@ -23,13 +23,13 @@
 
 namespace distir::runtime::tls {
 
-/*! \brief What of reading and writing is no number of bytes. */
+/*! \brief Results of Read and Write that are not byte counts. */
 constexpr ssize_t kEnded = 0;       // by the other side, or because something is wrong: why()
 constexpr ssize_t kWaitsRead = -1;  // try again when there is something to be read
 constexpr ssize_t kWaitsWrite = -2;
 
 /*!
- * \brief What is written with one key. RFC 8446 (5.5) has a key of AES-GCM used for at most 2^24.5
+ * \brief Limit of bytes written with one key: RFC 8446 (5.5) allows AES-GCM at most 2^24.5
  * records of 2^14 bytes.
  */
 constexpr int64_t kBytesOfAKey = int64_t{1} << 37;
@@ -87,11 +87,11 @@ class TlsStream {
 
   /*! \brief 1 when it is made. */
   ssize_t Handshake();
-  /*! \brief How many bytes were read. */
+  /*! \brief Number of bytes that were read. */
   ssize_t Read(char* data, size_t size);
   /*!
-   * \brief How many bytes were written. What was not is written by a call that begins with the same
-   *        bytes.
+   * \brief Number of bytes that were written. A call that begins with the same bytes writes the
+   *        rest.
    */
   ssize_t Write(const char* data, size_t size);
 

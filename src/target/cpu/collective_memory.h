@@ -1,6 +1,6 @@
 /*!
  * \file target/cpu/collective_memory.h
- * \brief Which operands and results of collectives get memory of the runtime instead of TVM's.
+ * \brief Finds operands and results of collectives that get memory of the runtime instead of TVM's.
  */
 #ifndef DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_
 #define DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_

@@ -33,7 +33,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-// What relax.build gives an executable besides its code.
+// Key of what relax.build attaches to an executable besides its code.
 constexpr const char* kExternalModules = "external_mods";
 const std::string kPrefix = "distir.constant.";
 

@@ -17,7 +17,7 @@ struct Chunk {
   std::vector<int64_t> begin;
   std::vector<int64_t> extent;
 
-  /*! \brief Where it begins in a layout with these strides. */
+  /*! \brief Offset of the chunk in a layout with these strides. */
   int64_t Offset(const std::vector<int64_t>& strides) const {
     int64_t offset = 0;
     for (size_t i = 0; i < begin.size(); ++i) offset += begin[i] * strides[i];

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/collective_call.h
- * \brief What a member of a group calls, so that others can see whether it is what they call.
+ * \brief Description of a member's collective call, by which a group checks that its calls agree.
  *
  * It lies in memory that processes share, or is sent to other hosts, so it has no pointers.
  */

@@ -39,7 +39,7 @@ class Library {
   bool kept() const { return kept_; }
   /*! \brief True if End has finalized it; some MPIs end a process that calls them after that. */
   bool ended() const { return ended_; }
-  /*! \brief The same, also if somebody else may have. */
+  /*! \brief True if MPI is finalized, also by another part of the process. */
   bool IsFinalized() const;
 
   int rank() const { return rank_; }

@@ -75,8 +75,8 @@ class Connection {
   }
 
   /*!
-   * \brief How long the call of NCCL takes so far that the worker is in; zero if it is in none. A
-   *        call that only enqueues takes microseconds; the first of a group waits for its members.
+   * \brief Time since the worker has entered a call of NCCL; zero if it is in none. A call that
+   *        only enqueues takes microseconds; the first of a group waits for its members.
    */
   std::chrono::steady_clock::duration TimeInside() const;
 

@@ -24,7 +24,7 @@ namespace distir::runtime {
 
 class WorkerContext;
 
-/*! \brief What one worker has run. Used by its thread only. */
+/*! \brief Record of the operators that one worker has run. Used by its thread only. */
 class Profile {
  public:
   explicit Profile(WorkerContext* worker) : worker_(*worker) {}

@@ -36,7 +36,7 @@ namespace distir::runtime::cpu {
 /*! \brief Why a worker sleeps, or what else it waits for. */
 enum WaitKind : uint32_t { kAwake = 0, kForMessage = 1, kForSpace = 2, kForDevice = 3 };
 
-/*! \brief What one worker is doing. Written by itself, but for `doorbell`. */
+/*! \brief State of one worker. Written by itself, but for `doorbell`. */
 struct alignas(64) WorkerStatus {
   std::atomic<int64_t> step;                   // that it runs or has run
   std::atomic<int64_t> finished_step;          // the last one that it has finished
@@ -49,7 +49,7 @@ struct alignas(64) WorkerStatus {
 };
 
 /*!
- * \brief How many messages one worker has sent to another, and how many that one has taken.
+ * \brief Counts of messages that one worker has sent to another, and that this one has taken.
  *
  * Of workers on two hosts each host has one of the counts, for whoever looks at both; its messages
  * have no places.
@@ -112,7 +112,7 @@ class SharedMemory {
   size_t arena_bytes() const { return arena_bytes_; }
   /*! \brief Of messages from other hosts that workers of this host have not received. */
   std::atomic<uint64_t>& unread_bytes() const { return header().unread_bytes; }
-  /*! \brief Where a worker's tensors are; as large as an arena. */
+  /*! \brief Arena of a worker's tensors, as large as that of its messages. */
   char* tensors(int rank) const { return arena(num_workers_ + rank); }
 
   /*!

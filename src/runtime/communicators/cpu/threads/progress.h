@@ -41,7 +41,7 @@ class Progress {
 
   void WaitBegins(int rank, const Waiting* waiting);
   void WaitEnds(int rank);
-  /*! \brief What a worker waits for, or an empty string. */
+  /*! \brief Call that a worker waits in, or an empty string. */
   std::string WaitOf(int rank) const;
 
   /*!

@@ -40,7 +40,7 @@ class Staging {
     int64_t end;
     Event event;
   };
-  /*! \brief Where so many bytes, of which there are at most kLargestPart, are free. */
+  /*! \brief Reserves so many bytes, at most kLargestPart, and returns their offset. */
   int64_t Reserve(int64_t bytes);
   Event NewEvent();
 
