@@ -1,7 +1,7 @@
 /*!
  * \file abi/collective.h
- * \brief The record of each collective and operator of experts: its name, what it sends, who takes
- * part, what the runtime calls it, and how TVMScript writes it.
+ * \brief Records of the collectives and of the operators of experts: name, bytes sent, members,
+ * runtime builtin, and TVMScript form.
  *
  * Compiler, runtime, cost model, explanations, the parser of TVMScript and Python ask the record,
  * so a collective's name stands in `collective.cc` only. A collective has up to four names:

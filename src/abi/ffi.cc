@@ -1,6 +1,6 @@
 /*!
  * \file abi/ffi.cc
- * \brief Plans as global functions, for analysis.
+ * \brief Global functions that read plans, for analysis in Python.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/optional.h>

@@ -1,7 +1,7 @@
 /*!
  * \file abi/segment_plan.h
- * \brief Movement along one dimension of a tensor: the elements of the result are segments of those
- * of the source, in any order, with steps between them, some more than once or not at all.
+ * \brief Plan of a movement along one dimension of a tensor: the elements of the result are
+ * segments of the source's, in any order, with steps, repeated or left out.
  *
  * A plan states the segments of the global tensors and the two layouts; each device computes from
  * them what it sends and receives. Positions are elements, and all other dimensions stay as they

@@ -1,6 +1,6 @@
 /*!
  * \file abi/transfer_plan.h
- * \brief Moves a tensor from one layout to another, on the same devices, some of them or others.
+ * \brief Plan of a tensor's move from one layout to another, on the same or on other devices.
  *
  * A plan states the two layouts, and each device computes from them what it sends and receives, so
  * that a plan is as long as the lists of its devices however many pieces move:

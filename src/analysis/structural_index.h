@@ -1,7 +1,6 @@
 /*!
  * \file analysis/structural_index.h
- * \brief Numbers for objects of the IR that are different from each other, whatever their variables
- * are called.
+ * \brief Numbers structurally different IR objects; names of variables do not count.
  *
  * Worked example: of `f(x): return x + 1`, `g(x): return x * 2` and `h(y): return y + 1`, Find
  * gives 0, 1 and 0.

@@ -1,6 +1,6 @@
 /*!
  * \file decompose/creation.h
- * \brief Values that every device would make, of which each uses a shard only.
+ * \brief Finds values that every device makes in full although each uses a shard only.
  *
  * If only results have a factor, no operand says how it is sharded: type inference gives a result
  * that is replicated along it, and a redistribution cuts it. Where an algorithm can make the

@@ -1,7 +1,7 @@
 /*!
  * \file decompose/pass.h
- * \brief DecomposeSharded: calls that are sharded along a dimension of which they need all become
- * operators on shards.
+ * \brief DecomposeSharded: rewrites calls that need all of a sharded dimension to operators on
+ * shards.
  */
 #ifndef DISTIR_DECOMPOSE_PASS_H_
 #define DISTIR_DECOMPOSE_PASS_H_

@@ -1,7 +1,7 @@
 /*!
  * \file decompose/writer.h
- * \brief Writes calls of ordinary operators on DTensors: types them, and moves what lies otherwise
- * than their rules need it.
+ * \brief Writes calls of ordinary operators on DTensors: infers their types, and redistributes
+ * operands for their rules.
  *
  * Calls are made by TVM's own constructors (`relax.op.sum`). Each is typed by
  * rules/call/infer_type.h; an operand that the rule wants placed differently is redistributed

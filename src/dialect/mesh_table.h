@@ -1,7 +1,7 @@
 /*!
  * \file dialect/mesh_table.h
- * \brief The device meshes of a module: between TVM's (DeviceMesh, Placement) and shardings on root
- * meshes.
+ * \brief Table of a module's device meshes: maps TVM's (DeviceMesh, Placement) to shardings on root
+ * meshes and back.
  *
  * Meshes over the same devices that are reshapes, transposes or refinements of each other are
  * *views* of one root, the first of them in the module. Passes compute on roots; types name a view

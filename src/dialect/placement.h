@@ -1,6 +1,6 @@
 /*!
  * \file dialect/placement.h
- * \brief Placements as types state them: read, compared, and those of a type's tensors.
+ * \brief Reads and compares placements of types, and collects those of a type's tensors.
  */
 #ifndef DISTIR_DIALECT_PLACEMENT_H_
 #define DISTIR_DIALECT_PLACEMENT_H_

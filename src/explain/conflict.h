@@ -1,6 +1,6 @@
 /*!
  * \file explain/conflict.h
- * \brief Why a tensor is redistributed: the two sides, what each costs, and what would avoid it.
+ * \brief Explains a redistribution: the two sides, their costs, and annotations that avoid it.
  *
  * Worked example: total = add(a, b) with a ('dp', None) and b (None, 'dp'), b redistributed to
  * ('dp', None). One side computes total by a's sharding and moves b, the other by b's and moves a

@@ -1,6 +1,6 @@
 /*!
  * \file explain/explainer.h
- * \brief Lines about one variable: what made it, how it is sharded and why, where it moves.
+ * \brief Explains one variable: its origin, its sharding with the cause, its redistributions.
  */
 #ifndef DISTIR_EXPLAIN_EXPLAINER_H_
 #define DISTIR_EXPLAIN_EXPLAINER_H_

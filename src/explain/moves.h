@@ -1,6 +1,6 @@
 /*!
  * \file explain/moves.h
- * \brief The redistributions and reductions of a function, from a tensor to those who read it.
+ * \brief Lists the redistributions and reductions of a function, from a tensor to its readers.
  *
  * A move leads from a tensor that is computed or stated, through collectives, to one that something
  * else reads. Each collective belongs to one move, the first that it is on.

@@ -1,7 +1,7 @@
 /*!
  * \file explain/program.h
- * \brief A module at any stage as explanations need it: how every tensor is sharded, what links
- * tensors, what moves them.
+ * \brief Reads a module of any phase for explanations: shardings of all tensors, links between
+ * them, and moves.
  *
  * Nothing is kept while passes run but a few names (`distir.stated`, `distir.made`,
  * `distir.shardings`, attributes of functions); the rest is read off the module when somebody asks:

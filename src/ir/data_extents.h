@@ -1,6 +1,6 @@
 /*!
  * \file ir/data_extents.h
- * \brief Extents that TVM states although they depend on data.
+ * \brief Handles operators whose result has an extent that depends on data, although TVM types it.
  */
 #ifndef DISTIR_IR_DATA_EXTENTS_H_
 #define DISTIR_IR_DATA_EXTENTS_H_

@@ -1,6 +1,6 @@
 /*!
  * \file ir/leaves.h
- * \brief The walks over what a type is made of, tuples flattened.
+ * \brief Walks over the leaves of types, with tuples flattened.
  *
  * Worked example: the leaves of Tuple(Tensor((4,)), Tuple(Shape([2]), Object)) are Tensor((4,)),
  * Shape([2]) and Object, in this order.

@@ -1,6 +1,6 @@
 /*!
  * \file ir/size_text.h
- * \brief Sizes as users read them and signatures write them: arithmetic of Python.
+ * \brief Text of sizes in messages and signatures, as Python arithmetic.
  */
 #ifndef DISTIR_IR_SIZE_TEXT_H_
 #define DISTIR_IR_SIZE_TEXT_H_

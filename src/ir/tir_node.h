@@ -1,6 +1,6 @@
 /*!
  * \file ir/tir_node.h
- * \brief Views of TIR objects, and the edits that make a kernel of other extents.
+ * \brief Views of TIR objects, and edits that resize kernels.
  *
  * A buffer is an ordinary variable whose type is a BufferType; loads are expressions, stores are
  * statements. What has no view here is opaque to this library.

@@ -1,6 +1,6 @@
 /*!
  * \file lower/passes.h
- * \brief From DTensors to what each worker runs.
+ * \brief Passes that lower DTensors to the programs of workers.
  */
 #ifndef DISTIR_LOWER_PASSES_H_
 #define DISTIR_LOWER_PASSES_H_

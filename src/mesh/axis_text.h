@@ -1,6 +1,6 @@
 /*!
  * \file mesh/axis_text.h
- * \brief Axes of meshes in messages, which say what the letters of a mesh without names mean.
+ * \brief Text of mesh axes in messages, with a legend for meshes without names.
  */
 #ifndef DISTIR_MESH_AXIS_TEXT_H_
 #define DISTIR_MESH_AXIS_TEXT_H_

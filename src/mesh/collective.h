@@ -1,6 +1,6 @@
 /*!
  * \file mesh/collective.h
- * \brief The kinds of collectives, and what one does between two shardings.
+ * \brief Kinds of collectives, and the axes that one moves between two shardings.
  *
  * A collective is stated by its kind and the two shardings it leads between; which axes move where
  * follows.

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/layout.h
- * \brief Shardings as the plain numbers that plans state.
+ * \brief Converts shardings to the plain numbers of plans.
  */
 #ifndef DISTIR_MESH_LAYOUT_H_
 #define DISTIR_MESH_LAYOUT_H_

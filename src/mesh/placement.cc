@@ -1,6 +1,7 @@
 /*!
  * \file mesh/placement.cc
- * \brief Shardings as placements, which have one tensor dimension or none per mesh axis, and back.
+ * \brief Converts shardings to placements, which have at most one tensor dimension per mesh axis,
+ * and back.
  */
 #include <tvm/ffi/error.h>
 

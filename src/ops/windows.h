@@ -1,7 +1,7 @@
 /*!
  * \file ops/windows.h
- * \brief The windows of convolutions and pooling: which elements of a spatial dimension each
- * element of the result looks at.
+ * \brief Windows of convolutions and pooling: the elements of a spatial dimension that each element
+ * of the result reads.
  *
  * Element o of a result looks at the elements o * stride - before + j * dilation, j < kernel, of
  * the data; those outside are padding. Of a transposed convolution element i of the data adds to

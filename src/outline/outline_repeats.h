@@ -1,7 +1,6 @@
 /*!
  * \file outline/outline_repeats.h
- * \brief Bindings that repeat themselves, as the layers of a model do, become calls of one
- * function.
+ * \brief Outlines repeated bindings, as of a model's layers, to calls of one function.
  *
  *     a = matmul(x, w0)               y = layer(x, w0)
  *     y = relu(a)                     z = layer(y, w1)

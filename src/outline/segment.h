@@ -1,6 +1,6 @@
 /*!
  * \file outline/segment.h
- * \brief Runs of bindings of one block that compute the same of other values.
+ * \brief Compares runs of bindings in one block that compute the same function of other values.
  *
  * Worked example, two segments of two bindings each:
  *

@@ -1,8 +1,8 @@
 /*!
  * \file padding/dividing_sizes.h
- * \brief Symbolic sizes that have to divide into their shards, since something that is sharded
- * along them cannot be padded: an operator, a match_cast that finds a size out, a function that is
- * used as a value. All other symbolic sizes are padded, as static ones are.
+ * \brief Finds symbolic sizes that shards must divide, since an operator, a match_cast or a
+ * function used as a value cannot be padded along them. All other symbolic sizes are padded, as
+ * static ones are.
  *
  * Worked example, x of (n, 8) in rows: `R.nn.relu(x)` can be padded, a kernel that states no rule
  * for n elements cannot; with it in the program n has to divide, and the session says because of

@@ -1,6 +1,6 @@
 /*!
  * \file padding/grains.h
- * \brief The padded extents of all values of a module: which dimensions are cut in whole grains.
+ * \brief Padded extents of all values of a module, and the grain in which each dimension is cut.
  *
  * A reshape of (8 * 16) columns to 8 heads of 16 can keep a sharding in 3 only if the columns are
  * cut between heads: into 48, 48 and 32 columns, not 43, 43 and 42. So their *grain* is 16, and

@@ -1,6 +1,6 @@
 /*!
  * \file padding/pad_function.h
- * \brief One function, with every dimension padded that its shards do not divide.
+ * \brief Pads every dimension of one function that its shards do not divide.
  *
  * Worked example, rows of x on 4 devices:
  *

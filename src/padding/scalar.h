@@ -1,6 +1,6 @@
 /*!
  * \file padding/scalar.h
- * \brief Numbers as tensors without dimensions, for constants in programs.
+ * \brief Makes scalar constants for programs.
  *
  * TVMScript has constants of signed integers, booleans, float32 and float64. A number of another
  * type is written in one of these and converted by the program: bfloat16 in float32, uint8 in

@@ -1,6 +1,6 @@
 /*!
  * \file padding/tail_writer.h
- * \brief A rewriter that fills tails and changes extents.
+ * \brief Rewriter that fills the tails of padded tensors and changes extents.
  *
  * Worked example: x is R.DTensor((8, 4), "S[0]") of 7 true rows on 2 devices. Filled with zeros it
  * is

@@ -1,6 +1,7 @@
 /*!
  * \file propagation/copied_heads.h
- * \brief Weights that an annotation cuts within heads, because there are fewer heads than shards.
+ * \brief Finds weights that an annotation cuts within heads, because there are fewer heads than
+ * shards.
  *
  * Plans shard queries, keys and values alike, but grouped queries have fewer heads of keys. Worked
  * example, 8 heads of queries and 2 of keys, each of 4 columns, in 4 shards:

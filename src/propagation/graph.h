@@ -1,6 +1,6 @@
 /*!
  * \file propagation/graph.h
- * \brief A function as propagation sees it: tensors (slots) and the rules that link them.
+ * \brief Propagation graph of a function: tensors (slots) and the rules that link them.
  *
  * A slot is one tensor value: a parameter, a constant, a result; tuples have a slot per tensor in
  * them. Variables that rename a value (tuples, tuple elements, `lv1 = lv0`) share its slots. A node

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/pass.h
- * \brief PropagateSharding, and what it decides, for passes that need to know before it runs.
+ * \brief PropagateSharding, and a preview of its decisions for passes that run before it.
  */
 #ifndef DISTIR_PROPAGATION_PASS_H_
 #define DISTIR_PROPAGATION_PASS_H_

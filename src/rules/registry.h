@@ -1,6 +1,6 @@
 /*!
  * \file rules/registry.h
- * \brief The rule of a call, whoever states it: a user, the operator's record, or its kernel.
+ * \brief Finds the rule of a call: a user's, the operator record's, or the kernel's.
  */
 #ifndef DISTIR_RULES_REGISTRY_H_
 #define DISTIR_RULES_REGISTRY_H_

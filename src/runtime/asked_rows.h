@@ -1,7 +1,7 @@
 /*!
  * \file runtime/asked_rows.h
- * \brief Rows that lie in equal parts on the members of a group, and of which each member flags
- * some: it fetches these rows, or adds to them.
+ * \brief Exchange of flagged rows, which lie in equal parts on the members of a group: each member
+ * fetches the rows that it has flagged, or adds to them.
  *
  * Members tell each other which rows they flag, by one byte for each row. Then the rows between two
  * members move in one piece. Example: 4 rows on 2 devices; device 0 flags rows 1 and 2. Row 1 is

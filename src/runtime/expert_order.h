@@ -1,6 +1,6 @@
 /*!
  * \file runtime/expert_order.h
- * \brief Rows in the order of the experts that they have chosen.
+ * \brief Sorts rows by the experts that they have chosen.
  *
  * Example: ids [3, 0, 2, 3] of 4 experts: rows (1, 2, 0, 3), counts (1, 0, 1, 2).
  */

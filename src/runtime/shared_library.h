@@ -1,6 +1,6 @@
 /*!
  * \file runtime/shared_library.h
- * \brief Libraries that are loaded at first use, so that one build works with and without them.
+ * \brief Loads optional libraries at first use, so that one build works with and without them.
  *
  * A library is, in this order: the file that an environment variable names (nothing else is tried
  * then); one that the process has loaded already; a file of those that Python has found; what the

@@ -1,7 +1,7 @@
 /*!
  * \file split/copies.h
- * \brief Statements that copy elements of one tensor, each from a place that is linear in where it
- * goes.
+ * \brief Reads statements that copy elements of one tensor, each from a place that is linear in the
+ * target's.
  *
  *     out[i, j] = x[i, 2 * j + 3]                         along j: first 3, step 2
  *     out[i, j] = x[i, j - 2] if 2 <= j < 34 else 0       along j: first -2, step 1

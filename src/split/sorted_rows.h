@@ -1,6 +1,6 @@
 /*!
  * \file split/sorted_rows.h
- * \brief Rows that are sorted, computed row by row and put back are computed in their own order
+ * \brief Computes rows that are sorted, computed row by row and put back in their own order
  * instead.
  *
  *     perm = R.argsort(ids)                             # choices by expert

@@ -1,7 +1,6 @@
 /*!
  * \file split/statements.h
- * \brief The statements of a kernel, as LegalizeOps and FuseTIR write them: one behind the other in
- * one block.
+ * \brief Statements of a kernel, as LegalizeOps and FuseTIR write them: in sequence in one block.
  */
 #ifndef DISTIR_SPLIT_STATEMENTS_H_
 #define DISTIR_SPLIT_STATEMENTS_H_

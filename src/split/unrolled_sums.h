@@ -1,6 +1,6 @@
 /*!
  * \file split/unrolled_sums.h
- * \brief Sums of terms that were written one by one, for each slice of a sharded tensor.
+ * \brief Joins sums whose terms were written one by one, for each slice of a sharded tensor.
  *
  *     w0 = R.take(w, 0, axis=0)
  *     y0 = R.multiply(R.matmul(x, w0), m[:, 0:1])      y = R.matmul(x, w)              # (E, T, F)

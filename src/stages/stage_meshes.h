@@ -1,6 +1,6 @@
 /*!
  * \file stages/stage_meshes.h
- * \brief The meshes of the stages, and what placements stated on other meshes mean on them.
+ * \brief Meshes of the stages, and translation of placements stated on other meshes.
  *
  * Stages have meshes of one number of axes, whose sizes may differ. Dims are lists with the axes of
  * these that shard each tensor dimension, major to minor.

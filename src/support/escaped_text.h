@@ -1,6 +1,6 @@
 /*!
  * \file support/escaped_text.h
- * \brief Names of others, as they may stand in comments of Python, messages and signatures.
+ * \brief Escapes foreign names for comments of Python, messages and signatures.
  *
  * Example: EscapedText("w\n\x1b[2J") is "w\\n\\x1b[2J": what a terminal would obey and what begins
  * a line is spelled as Python spells it in a string (`_text/printable.py` does the same).

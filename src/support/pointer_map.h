@@ -1,6 +1,6 @@
 /*!
  * \file support/pointer_map.h
- * \brief A table by address, for what passes know of each variable: one array, no node per entry.
+ * \brief Hash table by address, for facts of each variable: one array, no node per entry.
  *
  * Entries stay until the map goes. A reference to a value is valid until the next insertion. The
  * map does not keep what the addresses name alive.

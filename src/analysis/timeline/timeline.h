@@ -1,6 +1,6 @@
 /*!
  * \file analysis/timeline/timeline.h
- * \brief When every device runs every operation of its programs: an event simulation without IR.
+ * \brief Event simulation of the operations of all devices, without IR.
  *
  * A device has one or two streams, and each runs its operations in order. A collective begins when
  * all of its group have reached it, a receive or an exchange (which is a collective here) when

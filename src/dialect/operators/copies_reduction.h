@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/copies_reduction.h
- * \brief R.ccl.allreduce on a DTensor, as upstream's LowerGlobalViewToLocalView writes it.
+ * \brief Reads R.ccl.allreduce on a DTensor, as upstream's LowerGlobalViewToLocalView writes it.
  *
  * It reduces what the devices of the DTensor's mesh hold as their copies, which its type calls
  * replicated:

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/fused_norm.h
- * \brief An all-reduce, a residual sum and an RMS norm as one operator.
+ * \brief Operator for an all-reduce followed by a residual sum and an RMS norm.
  *
  *     t: Tuple(DTensor, DTensor) = R.dist.all_reduce_add_rms_norm(x, residual, weight, "mesh[0]",
  *         "R", reduce_axes=[0], reduction="sum", epsilon=1e-5)

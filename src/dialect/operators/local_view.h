@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/local_view.h
- * \brief Kernels on the shards of one device, in programs on DTensors.
+ * \brief Operator that runs a kernel on the shards of each device, in programs on DTensors.
  *
  * In a *local view* each device gives a kernel its shards of the arguments, and what the kernel
  * writes are its shards of the results. Example, x sharded "S[0]" over 4 devices:

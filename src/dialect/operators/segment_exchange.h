@@ -1,7 +1,7 @@
 /*!
  * \file dialect/operators/segment_exchange.h
- * \brief Movement along one dimension of a sharded tensor, in one grouped step of sends and
- * receives in which every device gets what it lacks of its block of the result.
+ * \brief Operator for movement along one dimension of a sharded tensor, in one grouped step of
+ * sends and receives: each device receives the missing elements of its block.
  *
  *     y: DTensor((16,)) = R.dist.segment_exchange(x, "mesh[0]", "S[0]", dim=0, size=16,
  *         segments=[[0, 1, 1, 3], ..], fill="0")

@@ -1,6 +1,7 @@
 /*!
  * \file dialect/operators/token_dispatch.h
- * \brief Rows that go to the device of their expert, are multiplied there, and come back.
+ * \brief Operators that send rows to the device of their expert, multiply them there, and return
+ * them.
  *
  *     t: Tuple(DTensor, DTensor) = R.dist.dispatch_tokens(x, ids, num_experts=8, expert_axes=[0])
  *     y: DTensor = R.dist.grouped_matmul(t[0], w, t[1], transposed=False)

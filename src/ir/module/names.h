@@ -1,7 +1,6 @@
 /*!
  * \file ir/module/names.h
- * \brief Names for further variables of a function, and for further functions of a module, which
- * no other one of it has.
+ * \brief Makes new names for variables of a function and for functions of a module.
  *
  * TVM's printer numbers variables of equal names, so names that passes leave equal are others in
  * the text, and others again after the next pass. With names that are different from the start, a

@@ -1,6 +1,6 @@
 /*!
  * \file ir/module/size_rewriter.h
- * \brief Base of passes that put other variables in place of a function's symbolic sizes.
+ * \brief Base of passes that replace a function's symbolic sizes.
  */
 #ifndef DISTIR_IR_MODULE_SIZE_REWRITER_H_
 #define DISTIR_IR_MODULE_SIZE_REWRITER_H_

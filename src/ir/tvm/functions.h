@@ -1,7 +1,7 @@
 /*!
  * \file ir/tvm/functions.h
- * \brief TVM's functions and fields that a few files use: what several of src/ir call, and what
- * others need of TVM without its having a view in ir/node.h.
+ * \brief Functions and fields of TVM that several files of src/ir use, or that others need without
+ * a view in ir/node.h.
  *
  * They are resolved when the library is loaded, as all that src/ir declares; a TVM that lacks one
  * is an ImportError that lists it.

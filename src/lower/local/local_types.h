@@ -1,6 +1,6 @@
 /*!
  * \file lower/local/local_types.h
- * \brief From global types to the types of one worker.
+ * \brief Converts global types to those of one worker.
  *
  * A dimension of size d in n shards becomes d / n. Where d is a symbolic variable m of the
  * function's signature, which has to divide since it is not padded (padding/dividing_sizes.h), m

@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/spmd_program.h
- * \brief Rewrites one function to what the devices of one SPMD group run.
+ * \brief Rewrites one function to the program of one SPMD group of devices.
  *
  * DTensors become local Tensors, collectives get device groups, what lies on other meshes is left
  * out: parameters, bindings, tuple fields and results of other groups. A transfer becomes a send,

@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/transfer_plans.h
- * \brief Plans of a module's moves between layouts, as the runtime reads them.
+ * \brief Writes plans of a module's moves between layouts in the form that the runtime reads.
  */
 #ifndef DISTIR_LOWER_SPMD_TRANSFER_PLANS_H_
 #define DISTIR_LOWER_SPMD_TRANSFER_PLANS_H_

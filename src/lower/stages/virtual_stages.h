@@ -1,7 +1,6 @@
 /*!
  * \file lower/stages/virtual_stages.h
- * \brief In which virtual stage the bindings of a function run whose devices have several stages
- * each.
+ * \brief Assigns bindings to virtual stages, in functions whose devices have several stages each.
  *
  * What devices run for one stage must not wait for what they run for a later one, so they have a
  * program per *virtual stage*. The function's attribute says in which order values go through its

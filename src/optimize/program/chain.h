@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/chain.h
- * \brief Chains of collectives replaced by the planner's way from their first value to their last.
+ * \brief Replaces chains of collectives by the planner's sequence from first to last value.
  */
 #ifndef DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_
 #define DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/resharding.h
- * \brief Collectives of a program read as shardings, and plans written as collectives.
+ * \brief Reads collectives of a program as shardings, and writes plans as collectives.
  */
 #ifndef DISTIR_OPTIMIZE_PROGRAM_RESHARDING_H_
 #define DISTIR_OPTIMIZE_PROGRAM_RESHARDING_H_

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/slot_mask.h
- * \brief True if a value is a mask that puts tokens into few of many places.
+ * \brief Recognises masks that assign tokens to few of many slots.
  */
 #ifndef DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
 #define DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_

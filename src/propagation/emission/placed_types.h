@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/placed_types.h
- * \brief Types of DTensors, one object for equal ones.
+ * \brief Interns types of DTensors.
  *
  * The layers of a model have values of equal shapes and placements. Where these share a type, it is
  * made once, and passes that keep what they know of a type by its address find that.

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/placement_rewriter.h
- * \brief A rewriter that brings expressions to wanted placements.
+ * \brief Rewriter that brings expressions to wanted placements.
  *
  * What lies as wanted is used as it is; a constant is made where it is wanted; anything else is
  * redistributed, once per placement and scope. Tuples are taken apart where one of their tensors

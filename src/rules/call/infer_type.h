@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/infer_type.h
- * \brief The DTensor types of a call's results, from the types of its arguments and its factor
+ * \brief Infers the DTensor types of a call's results from its arguments' types and its factor
  * rule.
  *
  * This is the one place that says what an operator on DTensors gives: PropagateSharding builds its

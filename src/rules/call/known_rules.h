@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/known_rules.h
- * \brief The rules of calls that are alike, each made once.
+ * \brief Caches the rules of calls; equal calls share one.
  *
  * The rule of an operator with a record follows from the key alone: the operator, its attributes by
  * value, the shapes and dtypes of its tensors, and its other arguments. Dimensions that are no

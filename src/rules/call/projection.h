@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/projection.h
- * \brief Between shardings of tensors and shardings of a rule's factors.
+ * \brief Projects shardings of tensors to a rule's factors, and back.
  *
  * Project: reads off, for every factor, the axes that a tensor's dimensions put on it. Compose: the
  * inverse. A minor factor of a dimension can only be sharded when all factors before it in that

@@ -1,6 +1,6 @@
 /*!
  * \file rules/factor/layout.h
- * \brief Dimensions by their letters in a layout such as "NCHW", "OHWI" or "NCHW4c".
+ * \brief Finds dimensions by their letters in a layout such as "NCHW", "OHWI" or "NCHW4c".
  */
 #ifndef DISTIR_RULES_FACTOR_LAYOUT_H_
 #define DISTIR_RULES_FACTOR_LAYOUT_H_

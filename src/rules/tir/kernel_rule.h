@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/kernel_rule.h
- * \brief Factor rules of TIR kernels, derived from their index maps.
+ * \brief Derives the factor rules of TIR kernels from their index maps.
  *
  * A dimension that is indexed by an iterator takes the iterator's factor, through any number of
  * blocks and intermediate buffers. A spatial iterator is a parallel factor; a reduction iterator is

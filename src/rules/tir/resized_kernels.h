@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/resized_kernels.h
- * \brief TIR kernels of other extents.
+ * \brief Copies of TIR kernels with other extents.
  *
  * A kernel of which factors get other sizes is copied with the extents of its loops, and the shapes
  * of its buffers, along them; nothing else in it says their size where a factor may be uneven

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/rule.h
- * \brief The factor rules of calls of TIR kernels: R.call_tir and local views.
+ * \brief Factor rules of calls of TIR kernels: R.call_tir and local views.
  *
  * The rule of a kernel (rules/tir/kernel_rule.h) knows its parameters; a call says which of them
  * are operands and which are results. A rule that a user states for the kernel comes before the

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/library_collectives.h
- * \brief Collectives between workers of different hosts, by a library that a backend has for them.
+ * \brief Interface of collectives between hosts that a backend's library runs.
  *
  * One worker's end, used by its thread. Tensors are not known here: what a collective takes and
  * gives are equal blocks of elements, one behind the other, in memory that is packed for it. A

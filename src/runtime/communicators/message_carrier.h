@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/message_carrier.h
- * \brief Bytes from workers of one host to those of others, by a library that a backend has for it.
+ * \brief Interface of a library that carries messages between workers of different hosts.
  *
  * One worker's end. Messages of one worker to another arrive in the order in which they were sent;
  * sending does not wait for who receives. What has been sent goes on its way, and what arrives is

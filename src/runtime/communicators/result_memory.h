@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/result_memory.h
- * \brief Host memory of tensors that come and go in every call, kept for the next ones.
+ * \brief Cache of host memory for tensors that are allocated and freed in every call.
  *
  * Fresh memory of the system costs a fault per page, which takes longer than to fill it. Freed
  * blocks are kept by size, rounded up to a power of two, so symbolic extents that change from call

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/blas.h
- * \brief Products of strided matrices in host memory, by a BLAS library where there is one.
+ * \brief Products of strided matrices in host memory, by a BLAS library if there is one.
  *
  * The library is opened at the first product, by the path that SetBlasLibrary was given, and used
  * with one thread per call: who calls divides the work. Without it, and for sizes that its 32-bit

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/mapped_read.h
- * \brief Reading memory of a mapped file that somebody else may cut off meanwhile.
+ * \brief Reads memory of a mapped file that another process may truncate meanwhile.
  *
  * A page of a mapping that lies behind the end of its file, or that a disk does not give, ends the
  * process that touches it (SIGBUS). Nobody can look before: the file may be cut off in between.

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/process_read.h
- * \brief Copying a box out of the memory of another process of this machine.
+ * \brief Copies a box out of the memory of another process of this machine.
  *
  * The system reads for whoever may trace that process (process_vm_readv, ptrace(2)): as a rule the
  * same user, with Yama (Ubuntu) its ancestors only. It goes by way of a buffer that stays in the

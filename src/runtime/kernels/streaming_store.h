@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/streaming_store.h
- * \brief Stores that go past the caches, for results so large that nobody finds them there.
+ * \brief Non-temporal stores, for results that are too large for the caches.
  *
  * An ordinary store reads its cache line first; these write whole lines, which halves the traffic
  * of a copy. Other threads may read what was stored once FinishStreaming was called.

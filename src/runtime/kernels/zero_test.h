@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/zero_test.h
- * \brief True if elements of floats are zero.
+ * \brief Tests whether floats are zero.
  */
 #ifndef DISTIR_RUNTIME_KERNELS_ZERO_TEST_H_
 #define DISTIR_RUNTIME_KERNELS_ZERO_TEST_H_

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/constants.h
- * \brief The constants of a program for devices, as a module that its executable imports.
+ * \brief Module with a program's constants for devices, which the executable imports.
  *
  * For each constant it has a function without arguments, such as "distir.constant.3". A virtual
  * machine looks these up when it is made; on a worker the look-up copies the constant to the

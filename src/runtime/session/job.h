@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/job.h
- * \brief One step of a session: a function and arguments for each worker, and what came of it.
+ * \brief One step of a session: a function and arguments for each worker, and the results.
  *
  * Disco's queue carries numbers only; the job itself is handed over inside the process. The
  * controller waits on it, workers fill in their results.

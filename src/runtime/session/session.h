@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/session.h
- * \brief A session: workers (TVM's disco), the order of their steps, and its end.
+ * \brief Session of workers (TVM's disco): the order of its steps, and its end.
  *
  * Disco's workers end the process when anything they run throws, so the only function that disco
  * ever calls on a worker is distir.runtime.guarded_call(session id, step): it runs the worker's

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/step.h
- * \brief A worker's part of a step, whatever the worker is, and what is told of its failure.
+ * \brief Runs a worker's part of a step, and describes its failure.
  */
 #ifndef DISTIR_RUNTIME_SESSION_STEP_H_
 #define DISTIR_RUNTIME_SESSION_STEP_H_

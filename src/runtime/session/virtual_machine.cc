@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/virtual_machine.cc
- * \brief A virtual machine for one worker, and the small functions that jobs need besides.
+ * \brief Makes a worker's virtual machine; registers small functions that steps need.
  *
  * The executable is handed over inside the process: its code and constants are shared, every
  * worker has a machine of its own.

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/worker_context.h
- * \brief Who the current thread is: its session, rank and device, and its resolved descriptors.
+ * \brief Context of the current thread: session, rank, device, and resolved descriptors.
  *
  * A session's worker runs on one thread for as long as the session lives. Builtins are called by
  * compiled programs, which pass no context, so they find it here.

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/python.cc
- * \brief TLS for Python's connections between hosts, through sockets that do not block.
+ * \brief TLS for Python's connections between hosts, over non-blocking sockets.
  */
 #include <sys/socket.h>
 #include <tvm/ffi/container/array.h>

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/tls_stream.h
- * \brief TLS 1.3 over a socket that does not block.
+ * \brief TLS 1.3 stream over a non-blocking socket.
  *
  * There are two ways for both ends to know each other. For connections that prove the token it is
  * by certificates (Identity): the proof covers Binding(), so that somebody in the middle, with a

@@ -1,6 +1,6 @@
 /*!
  * \file target/gpu/carry_constants.h
- * \brief Tensors that a worker's program has in itself, for workers whose tensors lie on a device.
+ * \brief Replaces constants of a worker's program by calls that return them on its device.
  */
 #ifndef DISTIR_TARGET_GPU_CARRY_CONSTANTS_H_
 #define DISTIR_TARGET_GPU_CARRY_CONSTANTS_H_

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/chunks.h
- * \brief Cutting a box into chunks of bounded size that are contiguous in a row-major layout of it.
+ * \brief Splits a box into chunks of bounded size that are contiguous in its row-major layout.
  *
  * Example: a box of 3 x 8 with at most 4 elements has six chunks of 1 x 4.
  */

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/device_communicator.h
- * \brief Collectives on tensors of GPUs, by a communicator for tensors in host memory.
+ * \brief Runs collectives on GPU tensors through a communicator for host memory.
  *
  * A collective waits for the worker's GPU, copies its operand to host memory, has the collective
  * done there, and copies the result back: kernels that the worker enqueues next see it. A library

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/packed_collective.h
- * \brief A collective of a library (library_collectives.h), piece by piece.
+ * \brief Runs a library's collective (library_collectives.h) piece by piece.
  *
  * Blocks of tensors are packed into pieces of bounded size, some of which are on their way at a
  * time: so tensors need not be contiguous, counts fit into 32 bits, and memory that a library has

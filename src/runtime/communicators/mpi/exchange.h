@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/mpi/exchange.h
- * \brief The messages of one session between the copies of a script, each of which is one rank of
- *        MPI with one or more workers.
+ * \brief Messages of one session between the copies of a script, each of which is one MPI rank with
+ * one or more workers.
  *
  * All calls of MPI are non-blocking and tested, so that a worker that waits sees when the session
  * is aborted, and one that does not wait is not kept from its work. Workers that wait test; while

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/mpi/group_communicators.h
- * \brief A communicator of MPI for each group whose members are on different hosts.
+ * \brief MPI communicators of groups whose members are on different hosts.
  *
  * They are made by MPI_Comm_split, in which all copies of the script have to be at once. It cannot
  * be given up, so copies meet before in a barrier that can. Within a copy whichever worker comes

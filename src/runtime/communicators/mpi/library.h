@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/mpi/library.h
- * \brief The MPI of this process: loaded, initialized and finalized once, used by one thread at a
- *        time.
+ * \brief MPI library of this process: loaded, initialized and finalized once, used by one thread at
+ * a time.
  *
  * Python finds the library (distir_ext/_launch/mpi.py) and opens it here. Who has initialized MPI
  * finalizes it: this library if nobody had before it, when the process exits; otherwise the program

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/connection.h
- * \brief One rank's NCCL communicator of one group, which another thread may end.
+ * \brief NCCL communicator of one rank in one group, which another thread may abort.
  *
  * Its worker enqueues operations through it, and is the only one that may free it while a call of
  * NCCL uses it. Who ends several of them tells all before it waits for any, because the kernel of

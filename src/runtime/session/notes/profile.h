@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/notes/profile.h
- * \brief When a worker ran which operator, recorded while somebody asks for it.
+ * \brief Records the times of a worker's operators while it is profiled.
  *
  * TVM's virtual machine calls the worker around each of its calls (RecordOperator in step.cc). A
  * worker that is profiled notes the time there, on a GPU once all that was enqueued is done, so

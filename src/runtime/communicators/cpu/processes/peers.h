@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/peers.h
- * \brief Messages to and from workers of other hosts, whatever carries them.
+ * \brief Interface for messages to and from workers of other hosts.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEERS_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEERS_H_

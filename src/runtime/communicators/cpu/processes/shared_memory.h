@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/shared_memory.h
- * \brief The memory that a session's processes on one host share, and what lies where in it.
+ * \brief Shared memory of a session's processes on one host, and its layout.
  *
  *   header | status of each worker | counts of each ordered pair of workers
  *          | places of messages of each ordered pair | arena of each worker

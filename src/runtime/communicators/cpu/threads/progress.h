@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/threads/progress.h
- * \brief Knows what every worker of a session is doing, and finds waits that can never end.
+ * \brief Tracks the state of a session's workers, and detects deadlocks.
  *
  * Programs that disagree (one worker skips a collective, two call them in different orders) would
  * wait for each other forever. Within one step a worker is running, waiting or finished; when no

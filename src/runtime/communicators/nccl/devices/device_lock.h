@@ -1,7 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/device_lock.h
- * \brief A GPU that a worker uses, which workers of other sessions of this user do not use
- * meanwhile.
+ * \brief Locks a worker's GPU against other sessions of this user.
  *
  * Each worker has a file in a folder of its GPU, /tmp/distir_ext-<user>/gpus/<UUID>, and a lock on
  * it: the system ends the lock with the process, however that ends. Files have the name of their

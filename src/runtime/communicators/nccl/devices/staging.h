@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/staging.h
- * \brief Pinned host memory through which a worker copies what it is given to its GPU.
+ * \brief Ring of pinned host memory through which a worker copies arguments to its GPU.
  *
  * A copy from pinned memory makes neither side wait. Memory that is not pinned may be read only
  * when the copy's turn comes, so it would have to stay as it is until then. The pinned memory is a
