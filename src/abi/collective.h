@@ -112,7 +112,7 @@ struct CollectiveRecord {
   bool reduces;
   RowCount rows;
   const char* text;
-  /*! \brief As R.dist.manual_<name> in manual regions; empty if it is none there. */
+  /*! \brief Name as R.dist.manual_<name> in manual regions; empty if it is none there. */
   const char* manual_text;
 };
 

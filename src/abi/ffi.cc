@@ -26,7 +26,7 @@ namespace {
 
 using Ints = ffi::Array<int64_t>;
 
-/*! \brief Who takes part in a move, and what part of its block the busiest of some devices sends.
+/*! \brief Devices of a move, and the part of its block that the busiest of some devices sends.
  */
 class Traffic {
  public:

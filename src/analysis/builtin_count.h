@@ -34,7 +34,7 @@ KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>&
                          const ir::Type& result);
 
 /*! \brief Bytes of the rows that a worker exchanges in a collective of slots or of pairs, its own
- *  included. \param count What decides how many they are. \param args (x or y, mask, groups,
+ *  included. \param count Source of their number. \param args (x or y, mask, groups,
  * choices) */
 double BytesOfRows(abi::RowCount count, const ir::NodeArray<ir::Expr>& args,
                    const ir::Type& result);

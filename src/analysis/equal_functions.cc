@@ -80,7 +80,7 @@ ir::Function Opaque(const ir::Function& function) {
 /*! \brief Writes a function without its devices. */
 class EqualFunctions::Abstraction : public ir::FunctionRewriter {
  public:
-  /*! \param known What stands for the functions of the module that were seen already. */
+  /*! \param known Stand-ins for the functions of the module that were seen already. */
   Abstraction(EqualFunctions* all, const ir::IRModule& mod,
               const std::unordered_map<const ffi::Object*, ir::GlobalVar>& known)
       : all_(*all), functions_(mod.functions()), known_(known) {}

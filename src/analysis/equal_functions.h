@@ -30,7 +30,7 @@
 namespace distir {
 namespace analysis {
 
-/*! \brief By what a callee is equal to, the callee. */
+/*! \brief Callee by the key of the functions that it is equal to. */
 using Callees = std::map<std::string, std::string>;
 
 /*! \brief A function of a module. */

@@ -156,7 +156,7 @@ class Fused : public ValueReader {
     ir::VisitBindings(function.body(), [this](const ir::Binding& binding) { Read(binding, true); });
   }
 
-  /*! \brief By variable, the name that it had. */
+  /*! \brief Earlier name of each variable. */
   const std::unordered_map<const ffi::Object*, ffi::String>& names() const { return names_; }
 
  private:

@@ -38,9 +38,9 @@ using Operations = std::map<std::pair<int, int>, double>;
 struct KernelCount {
   Operations operations;
   double transcendentals = 0;
-  /*! \brief By parameter; 0 for scalars. */
+  /*! \brief Bytes per parameter; 0 for scalars. */
   std::vector<double> bytes_read, bytes_written;
-  /*! \brief Why the count is not exact; empty where it is. */
+  /*! \brief Reason why the count is not exact; empty if it is. */
   std::string unknown;
 };
 

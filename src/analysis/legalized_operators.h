@@ -20,7 +20,7 @@
 namespace distir {
 namespace analysis {
 
-/*! \brief Of one target. */
+/*! \brief Kernels of operators for one target. */
 class LegalizedOperators {
  public:
   /*! \brief A module of OutlineOperators, with the operators that are known as TVM writes them. */
@@ -28,7 +28,7 @@ class LegalizedOperators {
   /*!
    * \brief Learns what has become of the others.
    * \param outlined As it was given to WithKnown before.
-   * \param legalized What LegalizeOps has made of the result.
+   * \param legalized Output of LegalizeOps for the result.
    */
   void Learn(const ir::IRModule& outlined, const ir::IRModule& legalized);
 

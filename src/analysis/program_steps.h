@@ -67,9 +67,9 @@ struct Body {
   /*! \brief At the peak, tensors with their sizes; what a call holds is one entry, and what of
    * storages holds no tensor. */
   std::vector<Allocation> alive;
-  /*! \brief Of a function: of constants in it and in those that it calls, each once. */
+  /*! \brief Bytes of constants in the function and in those that it calls, each once. */
   double constant_bytes = 0;
-  /*! \brief Of every storage and tensor that is allocated, in order. */
+  /*! \brief Bytes of every storage and tensor that is allocated, in order. */
   std::vector<double> allocations;
 };
 

@@ -22,7 +22,7 @@ namespace analysis {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief By function, for a module in front of CallTIRRewrite. */
+/*! \brief Names by function, for a module in front of CallTIRRewrite. */
 ffi::Map<ffi::String, ffi::Any> StepNames(const ir::IRModule& mod);
 
 }  // namespace analysis

@@ -89,7 +89,7 @@ class LinkTable {
 };
 
 /*!
- * \brief From one layout to another. The layouts may be on different device sets.
+ * \brief Terms of an exchange from one layout to another, which may be on different device sets.
  * \param links Between the devices of both; null to ask the cluster.
  */
 ExchangeTerms TermsOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,

@@ -36,7 +36,7 @@ std::vector<ir::Expr> Columns(const ir::Expr& x, Writer* w);
 /*! \brief The blocks of a tensor along consecutive dimensions of known size. */
 class Blocks {
  public:
-  /*! \param num How many dimensions, from `begin` on. */
+  /*! \param num Number of dimensions, from `begin` on. */
   Blocks(const ir::Expr& x, int begin, int num, Writer* w);
 
   /*! \brief Number of dimensions that are sharded. */

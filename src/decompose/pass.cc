@@ -76,7 +76,7 @@ class Decomposer : public ir::FunctionRewriter {
     });
   }
 
-  /*! \brief True if there is anything to write otherwise. */
+  /*! \brief True if the pass changes anything. */
   bool any() const { return !found_.empty() || (calls_ == Calls::kAll && !creations_.empty()); }
 
  private:

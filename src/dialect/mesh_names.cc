@@ -51,7 +51,7 @@ AxisNames NamesAmong(const ffi::Any& attribute, const ir::GlobalInfoMap& infos,
   return {};
 }
 
-/*! \brief By the object of a mesh, which is kept, so that no other one has its address. */
+/*! \brief Names by mesh object; keeps the object, so that no other one gets its address. */
 class Remembered {
  public:
   static Remembered& Global() {

@@ -34,7 +34,7 @@ struct MovedTensor {
 
 std::vector<MovedTensor> ListMoves(Program* program, const FunctionView& view);
 
-/*! \brief Why there is such a move: of the dimensions in which both sides differ. */
+/*! \brief Cause of a move, for the dimensions in which both sides differ. */
 struct MoveCause {
   std::vector<std::string> source;  // why the origin is sharded as it is
   std::vector<std::string> target;  // why the end is

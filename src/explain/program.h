@@ -43,15 +43,15 @@ struct Fact {
   mesh::Sharding sharding;  // `partial` is what its value is partial over, before it is reduced
   std::string placement;    // as TVMScript says it, without what is partial
   bool is_stated = false;
-  /*! \brief Of each dimension how many shards were stated, if propagation may have added others
-   * behind them; else empty. */
+  /*! \brief Stated number of shards per dimension, if propagation may have added others behind
+   * them; else empty. */
   std::vector<int64_t> stated_shards = {};
   /*! \brief Dimensions of which an annotation was taken back, and the shards that it stated. */
   std::vector<std::pair<int, int64_t>> taken_back = {};
   /*! \brief True if it was stated that a dimension is sharded by an axis that shards it. */
   bool States(size_t dim, const mesh::AxisRef& axis) const;
-  /*! \brief Why it is partial: a node of the function, and a dimension of one of its operands; or,
-   * without a dimension, the operand that is partial already. */
+  /*! \brief Cause of a partial value: a node of the function, and a dimension of one of its
+   * operands; or, without a dimension, the operand that is partial already. */
   struct Cause {
     int node = -1;
     int operand = -1;

@@ -292,7 +292,7 @@ struct NamedOp {
   const ffi::Object* op;
 };
 constexpr int kNamedOpBits = 12;
-/*! \brief By the hash of the literal's address, the last one that was asked for. */
+/*! \brief Operator looked up last, by the hash of the literal's address. */
 extern std::atomic<const NamedOp*> last_named_ops[1 << kNamedOpBits];
 /*! \brief Looks the operator up and enters it. */
 const NamedOp* FindNamedOp(const char* name, std::atomic<const NamedOp*>* entry);

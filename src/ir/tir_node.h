@@ -186,7 +186,7 @@ class CastExpr : public Expr {
 /*!
  * \brief Calls `visit` for each operand of an expression other than a load, whose parts are not
  * operands but an access.
- * \return Whether the expression is of a known kind without side effects; a leaf has no operands.
+ * \return True if the expression is of a known kind without side effects; a leaf has no operands.
  */
 bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& visit);
 
@@ -215,7 +215,7 @@ struct KernelEdit {
   std::unordered_map<const ffi::Object*, Expr> extents;
   /*! \brief Other ways to write expressions of arithmetic. */
   std::unordered_map<const ffi::Object*, Expr> arithmetic;
-  /*! \brief Of each buffer of another size, by its new variable: which dimensions are. */
+  /*! \brief Resized dimensions of each resized buffer, by its new variable. */
   std::unordered_map<const ffi::Object*, std::vector<bool>> resized;
   /*! \brief Gives a buffer this shape. */
   void Reshape(const Var& buffer, const NodeArray<Expr>& shape, std::vector<bool> resized_dims);

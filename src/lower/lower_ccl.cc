@@ -31,7 +31,7 @@ class GroupTexts {
   using Groups = ffi::Array<ffi::Array<int64_t>>;
 
   /*! \param attribute The groups.
-   * \param communicates Whether members of a group send to each other. */
+   * \param communicates True if members of a group send to each other. */
   const ir::Expr& Of(const ffi::Any& attribute, bool communicates) {
     Entry& entry = entries_[attribute.as<ffi::ArrayObj>()];
     if (!entry.expr.defined()) {

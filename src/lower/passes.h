@@ -21,7 +21,7 @@ namespace lower {
  */
 ir::IRModule LowerGlobalViewToLocalView(const ir::IRModule& mod);
 /*!
- * \brief From DTensors to per-worker programs on local tensors, with collectives over groups of
+ * \brief Lowers DTensors to per-worker programs on local tensors, with collectives over groups of
  * devices.
  *
  * Precondition: LegalizeRedistribute and LowerGlobalViewToLocalView have been run.

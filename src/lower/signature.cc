@@ -28,7 +28,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-/*! \brief Of the form, in modules and in executables. */
+/*! \brief Version of the format, in modules and in executables. */
 constexpr int kVersion = 8;
 
 std::string DTypeName(const ir::TensorType& type) {
@@ -155,7 +155,7 @@ class SignatureWriter::TrueExtents {
     CheckOrder(function);
   }
 
-  /*! \brief Of the next tensor; none where nothing was padded. */
+  /*! \brief Extents of the next tensor; empty if nothing was padded. */
   TensorExtents Next(const ir::DTensorType& type) {
     if (!extents_.has_value()) return {};
     if (next_ == extents_->size() || (grained_.has_value() && next_ == grained_->size())) Fail();

@@ -22,7 +22,7 @@ struct Part {
   int dim;
 };
 
-/*! \brief As ToPlacementOn(root, root, sharding), without relating the mesh to itself. */
+/*! \brief Computes ToPlacementOn(root, root, sharding) without relating the mesh to itself. */
 std::optional<std::vector<int>> ToPlacementOnRoot(const Mesh& root, const Sharding& sharding) {
   std::vector<int> axis_to_dim(root.shape.size(), -1);
   for (size_t dim = 0; dim < sharding.dims.size(); ++dim) {

@@ -278,7 +278,7 @@ class Interleaved {
   /*! \brief The extent of a shard of a tensor of that size. */
   int64_t Part(int64_t size) const { return mesh::EvenExtent(size, shards_) / shards_; }
 
-  /*! \brief From the tensors one behind the other to this layout. */
+  /*! \brief Segments from the concatenated tensors to this layout. */
   std::vector<Segment> FromConcatenated() const {
     std::vector<Segment> segments;
     for (int64_t s = 0; s < shards_; ++s) {

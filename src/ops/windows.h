@@ -28,7 +28,7 @@ struct WindowDim {
   int64_t kernel, stride, dilation, before, after;
   int64_t output_padding;  // of a transposed convolution
 
-  /*! \brief From the first element that a window looks at to the last. */
+  /*! \brief Distance from the first element in a window to the last, inclusive. */
   int64_t extent() const { return (kernel - 1) * dilation + 1; }
 };
 

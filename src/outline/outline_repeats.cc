@@ -246,8 +246,8 @@ class FunctionOutliner {
     return CallsOf(segments, interface, name, sizes, &names_, is_dataflow_);
   }
 
-  /*! \brief By how many bindings later segments begin, so that the fewest values go from one to the
-   * next; no later than it takes for two segments to be left. */
+  /*! \brief Offset at which later segments begin, so that the fewest values pass between them;
+   * small enough for two segments to be left. */
   size_t BestOffset(const Repeats& repeats) const {
     std::unordered_map<const ffi::Object*, size_t> made_at;
     for (size_t i = repeats.begin; i < repeats.begin + 2 * repeats.period; ++i)

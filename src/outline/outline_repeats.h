@@ -23,7 +23,7 @@ namespace outline {
 
 /*!
  * \brief The module with repeats of every Relax function outlined; the same where there are none.
- * \param min_operators How many bindings a function is worth.
+ * \param min_operators Least number of bindings for which a function is made.
  */
 ir::IRModule OutlineRepeats(const ir::IRModule& mod, int64_t min_operators);
 

@@ -63,7 +63,7 @@ struct Leaf {
 /*! \brief Inputs, carried values and outputs of a chain of segments. */
 struct Interface {
   std::vector<Leaf> leaves;  // of one segment, in the order of LeavesOf
-  /*! \brief By input, what stands for it in each segment. */
+  /*! \brief Value of each input in each segment. */
   std::vector<std::vector<ir::Expr>> inputs;
   /*! \brief Places in a segment whose variables are used outside of it, in some segment. */
   std::vector<size_t> outputs;
@@ -72,7 +72,7 @@ struct Interface {
 /*!
  * \brief The interface of segments whose bindings have the same numbers; nothing if they turn out
  * to be different, as where a value comes from the same segment in one and from outside in another.
- * \param num_uses How often the function uses each variable.
+ * \param num_uses Number of uses of each variable in the function.
  */
 std::optional<Interface> FindInterface(const Segments& segments,
                                        const std::unordered_map<const ffi::Object*, int>& num_uses);

@@ -39,7 +39,7 @@ class DividingSizes {
   ir::Function Noted(const ir::Function& function) const;
 
  private:
-  /*! \brief Of a size, what cannot be padded; null for others. */
+  /*! \brief Operator or function that cannot be padded along a size; null if there is none. */
   const std::string* Reason(const ir::Var& size) const;
   /*! \brief Reason for an extent. */
   const std::string* ReasonOf(const ir::Expr& dim) const;

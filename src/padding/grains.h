@@ -54,7 +54,7 @@ class Grains {
   Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels,
          const DividingSizes& dividing);
 
-  /*! \brief Of an expression of one of the functions. */
+  /*! \brief Extents of an expression of one of the functions. */
   ValueExtents Of(const ir::Expr& value) const;
   /*! \brief Extents that a function of the module returns. */
   ValueExtents OfResult(const ir::GlobalVar& function) const;
@@ -87,9 +87,9 @@ class Grains {
   using Tensors = std::vector<Tensor>;  // as in ValueExtents
 
   Tensors Add(const ir::Type& type, bool is_fixed = false);
-  /*! \brief Of a parameter or a result. */
+  /*! \brief Adds the tensors of a parameter or a result. */
   Tensors AddStated(const ir::Type& type, bool is_fixed);
-  /*! \brief Of what keeps the symbolic extents that are not cut. */
+  /*! \brief Adds the tensors of a value that keeps the symbolic extents that are not cut. */
   Tensors AddKept(const ir::Type& type);
   int AddNode(const Size& size, int64_t shards, bool is_fixed = false);
   int Root(int node) const;

@@ -34,7 +34,7 @@ struct PaddedFunction {
   /*! \brief Symbolic sizes that no padded parameter states: a last parameter, a shape, does. */
   ffi::Array<ir::Expr> sizes;
 };
-/*! \brief By the name before. */
+/*! \brief Padded functions by the name before. */
 using PaddedFunctions = std::unordered_map<const ffi::Object*, PaddedFunction>;
 
 /*! \brief State that the functions of a module share. */
@@ -47,7 +47,7 @@ struct PaddedModule {
 };
 
 /*!
- * \param is_called Whether a function of the module calls it: then its results have tails of zeros.
+ * \param is_called True if a function of the module calls it: then its results have tails of zeros.
  * \throws ValueError naming a variable whose operator cannot be padded along an uneven dimension.
  */
 ir::Function PadFunction(const ir::Function& function, const ir::GlobalVar& name, bool is_called,

@@ -16,7 +16,7 @@ namespace padding {
 class Size {
  public:
   explicit Size(int64_t number) : number_(number) {}
-  /*! \brief Of a dimension of known size. */
+  /*! \brief Reads a dimension of known size. */
   explicit Size(const ir::Expr& dim);
 
   bool is_symbolic() const { return !symbols_.empty(); }

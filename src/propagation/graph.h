@@ -109,8 +109,8 @@ struct FunctionGraph {
 
 /*!
  * \param kernels The kernels of the module.
- * \param is_relax_function Whether a global variable names a Relax function of the module.
- * \param warns Whether the user is told what has no rule.
+ * \param is_relax_function True if a global variable names a Relax function of the module.
+ * \param warns True if the user is told what has no rule.
  * \throws ValueError naming what propagation cannot look into (a local closure).
  */
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,

@@ -52,8 +52,8 @@ struct PartialFlow {
  * what they reduce. Worked example: with a and b partial=sum{x}, add(a, b) is partial=sum{x};
  * all_reduce(a) over x is not partial; add(a, c) is refused if only a is.
  *
- * \param partial_of What an argument, or a field of a tuple argument, is partial over, or null.
- * \param own What the call leaves to be reduced if no operand is partial.
+ * \param partial_of Partial axes of an argument, or of a field of a tuple argument, or null.
+ * \param own Partial axes that the call itself adds, if no operand is partial.
  */
 PartialFlow FlowThrough(const ir::Call& call,
                         const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,

@@ -40,8 +40,8 @@ using RuleFunction = FactorRule (*)(const OpView& view);
  * or a tuple where the call has several results (decompose/algorithm.h). */
 using Decomposition = ir::Expr (*)(const decompose::DecomposedCall& call,
                                    decompose::Writer* writer);
-/*! \brief Of a worker's call: `global` is the call on whole tensors, `local` the same call on the
- * worker's, its arguments already local. */
+/*! \brief Makes attributes of a worker's call: `global` is the call on whole tensors, `local` the
+ * call on the worker's, its arguments already local. */
 using AttrsFunction = ir::Node (*)(const OpView& global, const OpView& local);
 using ArgsFunction = ffi::Array<ir::Expr> (*)(const OpView& global, const OpView& local);
 using Condition = bool (*)(const OpView& view);
@@ -124,15 +124,15 @@ struct Commutation {
   }
 };
 
-/*! \brief Of what only moves elements. Any value is also the mean, maximum or minimum of equal
- * ones, so what moves several operands to one result may have such among them where the
- * reduction is one of these. */
+/*! \brief Commutation of operators that only move elements. Any value is also the mean, maximum or
+ * minimum of equal ones. So under these reductions, an operator that moves several operands to one
+ * result may have such values among them. */
 inline constexpr Commutation kMoving =
     Commutation().Sum(In::kAll).Mean(In::kAny).Max(In::kAny).Min(In::kAny).Prod(In::kAll);
-/*! \brief Of what only moves elements of its first operand. */
+/*! \brief Commutation of operators that only move elements of their first operand. */
 inline constexpr Commutation kMovingFirst =
     Commutation().Sum(In::kFirst).Mean(In::kFirst).Max(In::kFirst).Min(In::kFirst).Prod(In::kFirst);
-/*! \brief Of increasing functions, defined everywhere. */
+/*! \brief Commutation of increasing functions, defined everywhere. */
 inline constexpr Commutation kIncreasing = Commutation().Max(In::kFirst).Min(In::kFirst);
 
 struct Operator {
@@ -148,8 +148,8 @@ struct Operator {
   /*! \brief True if decomposed factors may be padded in a call; null: in every one. */
   Condition may_pad_decomposed = nullptr;
   OperandTails tails = OperandTails::kAny;
-  /*! \brief Of a mean: the operator, with the same attributes, that gives the sum. Where a reduced
-   * dimension is padded, the mean is written as this sum divided by the true number of elements. */
+  /*! \brief Sum operator of a mean, with the same attributes. If a reduced dimension is padded, the
+   * mean is written as this sum divided by the true number of elements. */
   const char* sum = nullptr;
   /*! \brief Every element of the result follows from those at its place in the operands. */
   bool is_elementwise = false;

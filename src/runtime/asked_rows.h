@@ -27,7 +27,7 @@ namespace distir::runtime {
 
 class AskedRows {
  public:
-  /*! \param rows Of all members. \param is_asked Whether this worker flags one of them. */
+  /*! \param rows Of all members. \param is_asked True if this worker flags one of them. */
   AskedRows(int64_t rows, const std::function<bool(int64_t)>& is_asked, Group* group);
 
   /*! \brief The rows that this worker has flagged. */
@@ -47,7 +47,7 @@ class AskedRows {
 
   const Group& group_;
   int64_t own_rows_;
-  /*! \brief Of others: which of my rows each has flagged, member by member. */
+  /*! \brief Flags of others on this member's rows, member by member. */
   std::vector<int64_t> mine_, others_;
 };
 

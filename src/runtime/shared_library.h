@@ -18,10 +18,10 @@ namespace distir::runtime {
 class SharedLibrary {
  public:
   /*!
-   * \param what What it is, for messages: "NCCL".
+   * \param what Name of the library in messages: "NCCL".
    * \param variable The environment variable.
    * \param names File names, the first one preferred.
-   * \param remedy How a user gets it: "install it with: ...".
+   * \param remedy Advice for users who lack it: "install it with: ...".
    */
   SharedLibrary(const char* what, const char* variable, std::vector<std::string> names,
                 const char* remedy)

@@ -25,7 +25,7 @@ class KernelSplitter {
         rule_(rule),
         buffers_(ir::SBlockRealize::Cast(kernel.body()).block().alloc_buffers()) {}
 
-  /*! \param first What is behind the last reduction. */
+  /*! \param first Index of the first statement behind the last reduction. */
   std::optional<KernelParts> Run(const std::vector<ir::Stmt>& all, size_t first) {
     if (!ReadParams()) return std::nullopt;
     // As much as commutes stays with the reduction: it may be in a smaller type then.

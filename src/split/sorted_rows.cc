@@ -369,7 +369,7 @@ ir::Expr SortedRows::InOwnOrder(const ir::Expr& value, const Emit& emit, Written
   return result;
 }
 
-/*! \brief Of x[order // k]: each row of x k times; null for others. */
+/*! \brief Repeats rows for x[order // k]: each row of x k times; null for other calls. */
 ir::Expr SortedRows::Repeated(const ir::Call& take, const Emit& emit) const {
   if (!ir::IsOp(take.op(), "relax.take")) return ir::Expr();
   const ir::Expr x = take.args()[0];

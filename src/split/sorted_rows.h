@@ -51,7 +51,7 @@ class SortedRows {
   struct Restored {
     ir::Var order;
     ir::Expr rows;
-    /*! \brief Of rows that are added up: what they are added to, and where. */
+    /*! \brief Tensor that rows are added to, and the positions there. */
     ir::Expr data, positions;
   };
   /*! \brief Values in their own order, as far as they are written. */

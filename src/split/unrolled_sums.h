@@ -52,7 +52,7 @@ class UnrolledSums {
     int64_t index;
     bool keeps_dim;  // as 1
   };
-  /*! \brief Of a value: of which slices it is made. */
+  /*! \brief Slices that a value is made of. */
   struct Made {
     int64_t index;
     int64_t extent;
@@ -71,7 +71,7 @@ class UnrolledSums {
   std::optional<Slice> ReadSlice(const ir::Expr& value) const;
   bool IsShardedAlong(const Slice& slice) const;
   std::optional<Sum> ReadSum(const ir::Call& sum, std::unordered_set<const ffi::Object*>* kept);
-  /*! \brief Of slices of one index and extent; nullopt for others. */
+  /*! \brief Reads a value made of slices of one index and extent; nullopt for others. */
   std::optional<Made> MadeOf(const ir::Expr& value) const;
   std::optional<Made> ReadMade(const ir::Var& var, const ir::Expr& value) const;
   /*! \brief True if two values are alike, but for the indices of their slices. */

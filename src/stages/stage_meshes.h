@@ -53,7 +53,7 @@ class StageMeshes {
 
   /*!
    * \brief Dims that an annotate_sharding call states, on the axes of the stages' meshes.
-   * \param name What messages call the annotated value.
+   * \param name Name of the annotated value in messages.
    * \throws ValueError if it is on no mesh of these, or shards along the axis of the stages.
    */
   Dims DimsOf(const ir::Call& annotation, const std::string& name);

@@ -58,13 +58,13 @@ class CarriedBindings {
 };
 
 struct StagePlan {
-  /*! \brief By variable; those of carried bindings, and inside branches, have none. */
+  /*! \brief Stage of each variable; those of carried bindings, and inside branches, have none. */
   std::unordered_map<const ffi::Object*, int> stage_of;
 };
 
 /*!
  * \brief Cuts a function.
- * \param shardings What propagation gives its variables; transfers are priced by them.
+ * \param shardings Shardings that propagation gives its variables; transfers are priced by them.
  * \throws ValueError when it has fewer operators than there are stages.
  */
 StagePlan PlanStages(const std::string& name, const ir::Function& function,

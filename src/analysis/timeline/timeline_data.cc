@@ -124,8 +124,8 @@ double SimulatedSeconds(const Data& data) {
   return result.blocked.empty() ? result.seconds : -1;
 }
 
-/*! \brief Who receives what from whom in a transfer, of some devices: pairs of a device and those
- * that send to it, then pairs of a device and those that it sends to, by id. */
+/*! \brief Lists the peers of some devices in a transfer: pairs of a device and those that send to
+ * it, then pairs of a device and those that it sends to, by id. */
 Rows Peers(const ffi::String& plan, const ffi::Array<int64_t>& ids) {
   const std::vector<int64_t> device_ids(ids.begin(), ids.end());
   const Communication found = OfTransfer(plan, device_ids);

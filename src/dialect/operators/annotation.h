@@ -39,7 +39,7 @@ struct Terms {
 /*! \brief True if a call is R.dist.annotate_sharding; also of null. */
 bool IsAnnotation(const ir::Call& call);
 /*!
- * \param name What messages call the annotated value: "`x` in `main`".
+ * \param name Name of the annotated value in messages: "`x` in `main`".
  * \param rank Of its tensor.
  * \throws ValueError where they are no terms, or do not fit the mesh, the placement or the tensor.
  */

@@ -61,7 +61,7 @@ ir::Call MakeImplicitEntry(const ir::Expr& value, const ManualRegion& region,
 std::optional<abi::Collective> ManualCollective(const ir::Expr& op);
 /*! \brief Its axes on the root of its mesh, in the order of their list. */
 mesh::AxisList ManualAxes(const ir::Call& collective, MeshTable* meshes);
-/*! \brief Of a permutation: (source, target), both numbers along the axes. */
+/*! \brief Pairs of a permutation: (source, target), both numbers along the axes. */
 std::vector<std::pair<int64_t, int64_t>> PairsOf(const ir::Call& permutation);
 /*! \brief An attribute that is an integer. \throws ValueError where it is missing. */
 int ManualInteger(const ir::Call& call, const char* key);

@@ -55,7 +55,7 @@ class LocalKernels {
   dialect::MeshTable& meshes_;
   rules::Decisions decisions_;
   AddFunction add_;
-  /*! \brief By kernel and number of shards of each factor. */
+  /*! \brief Copies by kernel and number of shards of each factor. */
   std::map<std::pair<const ffi::Object*, std::vector<int64_t>>, ir::GlobalVar> made_;
 };
 

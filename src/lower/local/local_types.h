@@ -34,7 +34,7 @@ class LocalTypes {
  public:
   /*!
    * \brief Reads the symbolic variables off a function's parameters and match_casts.
-   * \param is_present Whether values of a type are on the worker; null: all are.
+   * \param is_present True if values of a type are on the worker; null: all are.
    * \throws ValueError naming a variable that no parameter's shard defines.
    */
   LocalTypes(const ir::Function& function, const std::string& function_name,

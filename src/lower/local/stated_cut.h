@@ -22,7 +22,7 @@ namespace lower {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Of each dimension of a kernel's parameters that are tensors, in how many parts it is. */
+/*! \brief Number of parts of each dimension of a kernel's tensor parameters. */
 using PartsOfDims = std::vector<std::vector<int64_t>>;
 
 /*!

@@ -38,12 +38,12 @@ struct SpmdContext {
   DeviceGroups* groups;
   /*! \brief The meshes of the group, or null when there is one group and everything is present. */
   const std::set<int>* roots;
-  /*! \brief Of the function, where there are several groups. */
+  /*! \brief Index of the function, if there are several groups. */
   const MeshIndex* index = nullptr;
   /*! \brief The group's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
-  /*! \brief Of an entry on several meshes; otherwise null. */
+  /*! \brief Virtual stages of an entry on several meshes; otherwise null. */
   const VirtualStages* virtual_stages = nullptr;
 };
 

@@ -288,8 +288,8 @@ bool ExpertRows::IsLookup(const ir::Expr& value, const Choice& choice) const {
 }
 
 /*!
- * \brief Of rows where the experts are, what each looks up in a table of the experts: the product
- * of a one by the row of its expert.
+ * \brief Looks up rows in a table of the experts where the experts are: the product of a one by the
+ * row of its expert.
  */
 std::optional<Rows> ExpertRows::LiftTake(EditableBinding* at, const Lookup& lookup,
                                          const ir::Var& taken, const Choice& choice) {

@@ -18,7 +18,7 @@ enum class Chains {
 /*!
  * \brief Replans the collective of a binding together with collectives before it, where that sends
  * less. A collective before it counts as saved only if nothing else uses its value.
- * \return Whether the binding was changed.
+ * \return True if the binding was changed.
  */
 bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains which,
                Program* program);

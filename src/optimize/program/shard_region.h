@@ -31,8 +31,8 @@ struct RegionValue {
   mesh::Sharding whole;    // what the binding's type states
   mesh::Sharding sharded;  // the same, further sharded over the region's axes
   ir::DTensorType form;    // the type of the sharded value
-  /*! \brief Of an operator, per argument: the type that it needs; null: the argument as it is, or
-   * the form that the region has of it. */
+  /*! \brief Type that an operator needs of each argument; null: the argument as it is, or its form
+   * in the region. */
   std::vector<ir::DTensorType> operands;
   std::vector<int> inputs;  // values of the region that are arguments, each as often as it is
   double gather_bytes = 0;  // what gathering the sharded value sends

@@ -55,7 +55,7 @@ struct ReadCall {
   ir::DeviceMesh device_mesh;
   std::vector<ir::Placement> results;  // on device_mesh
   bool is_as_decided;
-  /*! \brief Of a single result: it lies as it should. */
+  /*! \brief True if the single result is placed as it should be. */
   bool has_layout;
 };
 

@@ -104,7 +104,7 @@ class InstanceEmitter : public PlacementRewriter {
     return stated != nullptr && stated->HasOpen() ? text : "";
   }
 
-  /*! \brief From here on, variables have different names (ir/module/names.h). */
+  /*! \brief Makes names of variables unique (ir/module/names.h). */
   ffi::String NameFor(const ir::Var& var) override {
     const ffi::String& name = var.name();
     return names_.insert({name.data(), name.size()}).second ? name : FreshName(name);
@@ -413,7 +413,7 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   /*! \brief Binds a value and, where its layout is not the solved one, redistributes it.
-   * \param has_layout Whether a single tensor has it, where that is known. */
+   * \param has_layout True if a single tensor has it, where that is known. */
   void BindSolved(const ir::Var& var, const ir::Expr& value,
                   std::optional<bool> has_layout = std::nullopt) {
     const ir::Type& type = value.ty();

@@ -27,7 +27,7 @@ class PlacedTypes {
                      const ir::Placement& placement);
 
  private:
-  /*! \brief By mesh and placement, which the type keeps alive, dtype and sizes. */
+  /*! \brief Types by mesh and placement, which the type keeps alive, dtype and sizes. */
   std::unordered_map<Words, ir::DTensorType, HashWords> known_;
   Words key_;  // of the type asked for
 };

@@ -33,8 +33,8 @@ struct FactorChoice {
 class CallCost {
  public:
   /*!
-   * \param operands What the operands have; null: free to place.
-   * \param results What the results should have; null: anything will do.
+   * \param operands Shardings of the operands; null: free to place.
+   * \param results Wanted shardings of the results; null: any.
    * \param operand_bytes, result_bytes Of the whole tensors.
    */
   CallCost(const cost::Cluster& cluster, const mesh::Mesh& mesh, const FactorRule& rule,
@@ -72,7 +72,7 @@ class CallCost {
   /*! \brief The axes that operands have on dimensions that need replication, if no factor has
    * them. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
-  /*! \brief Of what the shards of decomposed factors get from each other. */
+  /*! \brief Seconds of the exchange between shards of decomposed factors. */
   double SecondsBetweenShards(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to, double bytes) const;
 

@@ -65,7 +65,7 @@ CallSharding ImpliedSharding(const FactorRule& rule,
  * parallel factor instead (CallCost::Rehome), and a blocked factor is sharded only where both sides
  * have the sharding already.
  *
- * \param cost What the ways cost, for the same shardings.
+ * \param cost Cost of the ways, for the same shardings.
  */
 CallSharding DecideCall(const FactorRule& rule, const std::vector<const mesh::Sharding*>& operands,
                         const std::vector<const mesh::Sharding*>& results,

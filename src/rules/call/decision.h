@@ -53,7 +53,8 @@ class Decisions {
       : meshes_(*meshes), kernels_(*kernels), known_rules_(&rules_) {}
   Decisions(const Decisions&) = delete;  // known_rules_ refers to rules_
 
-  /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
+  /*! \brief Decision for an operator's call; nullopt without a rule, or a DTensor among its
+   * arguments.
    */
   std::optional<Decision> Of(const ir::Call& call);
   /*!
@@ -71,10 +72,10 @@ class Decisions {
                                        [](const Factor& factor) { return factor.Is<Kind>(); });
     return has_factor ? &ComputedAs(call, *rule) : nullptr;
   }
-  /*! \brief Of a kernel on DTensors. Its results count, too: a kernel that fills its output has no
-   * operand that would say anything. What its index maps do not allow differs from its types. */
+  /*! \brief Decision for a kernel on DTensors. Its results count, too: a kernel that only fills its
+   * output has no operands. A sharding that its index maps do not allow differs from its types. */
   Decision OfKernel(const ir::Call& call);
-  /*! \brief Of a local view, about which its kernel's index maps decide; the results are as its
+  /*! \brief Decision for a local view, by its kernel's index maps; the results are as its
    * type states them. nullopt for other calls. */
   std::optional<Decision> OfLocalView(const ir::Call& call);
 
@@ -92,7 +93,8 @@ class Decisions {
   KernelTable& kernels_;
   RuleSet rules_;
   KnownRules known_rules_;
-  /*! \brief By the rule and, for each operand, its mesh, its sharding in meshes_ and its size. */
+  /*! \brief Decisions by the rule and, for each operand, its mesh, its sharding in meshes_ and its
+   * size. */
   std::unordered_map<Words, Computed, HashWords> computed_;
   // Of the call asked for.
   Words key_;

@@ -31,7 +31,7 @@ class KnownRules {
   explicit KnownRules(RuleSet* rules) : rules_(*rules) {}
 
   /*!
-   * \brief As RuleOf(ViewCall(call, result_ty, kernels)); valid as long as the set of rules.
+   * \brief Returns RuleOf(ViewCall(call, result_ty, kernels)); valid as long as the set of rules.
    * \param function As OpView::function.
    */
   const FactorRule* Of(const ir::Call& call, const ir::Type& result_ty, KernelTable* kernels,

@@ -60,7 +60,7 @@ class DigitTable {
   int64_t ClassSize(int index) const { return class_sizes_[index]; }
   bool IsPinned(int index) const { return class_pinned_[index]; }
   void PinClass(int index) { class_pinned_[index] = true; }
-  /*! \brief Why a class has broken pieces, empty if it has none. */
+  /*! \brief Reason why a class has broken pieces, empty if it has none. */
   const std::string& WhyBroken(int index) const { return class_broken_[index]; }
 
  private:

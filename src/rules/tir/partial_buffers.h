@@ -34,7 +34,7 @@ class PartialBuffers {
 
   /*! \brief Follows partial results from statement to statement, until nothing changes. */
   void Spread();
-  /*! \brief Of a buffer, also classes that were pinned later. */
+  /*! \brief Partial classes of a buffer, with those that were pinned later. */
   const PartialClasses& Of(const ffi::Object* buffer) const;
 
  private:

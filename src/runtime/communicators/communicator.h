@@ -180,7 +180,7 @@ class Backend {
   /*!
    * \brief Carrier of messages from a worker process to those of other hosts; null if the backend
    *        has none: then sockets carry them, if it takes messages at all.
-   * \param memory What messages lie in.
+   * \param memory Memory that messages lie in.
    */
   virtual std::unique_ptr<MessageCarrier> Carrier(int /*rank*/, std::shared_ptr<void> /*memory*/) {
     return nullptr;
@@ -215,7 +215,7 @@ struct WorkerSet {
   int own_rank = -1;
   /*! \brief True if a worker of another process has failed; not set if there is none. */
   std::function<bool()> aborted;
-  /*! \brief By rank the host of a worker, as a number. */
+  /*! \brief Host number of each worker, by rank. */
   std::vector<int> host_of;
   /*! \brief Names the session, on all of its hosts. */
   std::string session;

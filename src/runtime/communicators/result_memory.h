@@ -34,8 +34,8 @@ class BlockSource {
 class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  public:
   /*!
-   * \param most_kept_bytes How many bytes of freed blocks are kept at most.
-   * \param source Where blocks come from; the process's own memory, if it is left out.
+   * \param most_kept_bytes Limit of the bytes of freed blocks that are kept.
+   * \param source Source of blocks; the process's own memory, if it is left out.
    */
   explicit ResultMemory(size_t most_kept_bytes = SIZE_MAX,
                         std::unique_ptr<BlockSource> source = nullptr);

@@ -13,7 +13,7 @@ namespace distir::runtime {
 /*!
  * \brief Calls `read(argument)`.
  * \param read It may be left in the middle, so it must own nothing: a BoxCopy's Run, a memcpy.
- * \return Whether all of the memory was there.
+ * \return True if all of the memory was there.
  */
 bool ReadMapped(void (*read)(const void* argument), const void* argument);
 

@@ -18,7 +18,7 @@
 
 namespace distir::runtime {
 
-/*! \brief From this size on a result is streamed: it fills the caches of a core. */
+/*! \brief Least size of a result that is streamed: it fills the caches of a core. */
 constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
 /*! \brief Addresses that are streamed to are multiples of this; one store. */

@@ -25,7 +25,7 @@ struct TransferPiece {
   int peer;  // session rank
   std::vector<int64_t> begin;
   std::vector<int64_t> extent;
-  /*! \brief Of what is sent: elements from one to the next, per dimension; empty: 1 everywhere. */
+  /*! \brief Steps between the sent elements, per dimension; empty: 1 everywhere. */
   std::vector<int64_t> steps;
 };
 

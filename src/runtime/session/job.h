@@ -21,7 +21,7 @@
 
 namespace distir::runtime {
 
-/*! \brief When a worker ran its part of a job, in seconds of the steady clock. */
+/*! \brief Times of a worker's part of a job, in seconds of the steady clock. */
 struct WorkTime {
   double begin = 0;
   double received = 0;  // when the last value came from another mesh; `begin` where none did
@@ -61,9 +61,9 @@ class JobObj : public tvm::ffi::Object {
   void WorkerDone(int rank);
   /*! \brief True if a worker is done. */
   bool Done(int rank) const;
-  /*! \brief Waits until the workers of these ranks are done. \return Whether they are. */
+  /*! \brief Waits until the workers of these ranks are done. \return True if they are. */
   bool WaitFor(const std::vector<int>& ranks, double seconds);
-  /*! \brief Waits until all workers are done. \return Whether they are. */
+  /*! \brief Waits until all workers are done. \return True if they are. */
   bool Wait(double seconds);
 
   static constexpr bool _type_mutable = true;

@@ -25,7 +25,7 @@
 
 namespace distir::runtime {
 
-/*! \brief Why a session cannot go on. */
+/*! \brief Reason why a session cannot go on. */
 struct Failure {
   int rank;               // -1 if the controller ended the session
   std::string function;   // what the controller asked for
@@ -44,7 +44,7 @@ class SessionState {
   SessionState(std::vector<int> device_ids, const std::string& ccl);
   /*!
    * \brief The state of one worker that is a process.
-   * \param operator_names What each worker runs; in memory that outlives this object.
+   * \param operator_names Names of what each worker runs; in memory that outlives this object.
    */
   SessionState(std::vector<int> device_ids, std::shared_ptr<Backend> backend,
                std::vector<SharedText*> operator_names);

@@ -69,7 +69,7 @@ class WorkerContext {
   /*! \brief Recorder of the worker's operators; null while it is not profiled. */
   std::unique_ptr<Profile> profile;
 
-  /*! \brief When the last value came from another mesh, as WorkTime has it. */
+  /*! \brief Time at which the last value came from another mesh, as WorkTime has it. */
   double received_at = 0;
 
  private:

@@ -68,7 +68,7 @@ class TlsStream {
  public:
   /*!
    * \param socket A connected socket.
-   * \param connecting Whether this is the end that has connected.
+   * \param connecting True if this is the end that has connected.
    * \param identity Has to stay as long as this.
    * \param name The address that was dialled, without port; where there is an authority, the
    *        certificate has to be for it.
@@ -98,10 +98,10 @@ class TlsStream {
   /*! \brief Gives the socket back: from now on the stream has ended. */
   void Close();
 
-  /*! \brief As Close, in a fork, where nobody may release the lock that a thread had. */
+  /*! \brief Closes the stream in a fork, where nobody may release the lock that a thread had. */
   void Forget() { socket_.descriptor.Close(); }
 
-  /*! \brief Why it has ended, or an empty string if the other side has just ended it. */
+  /*! \brief Reason why it has ended, or an empty string if the other side has just ended it. */
   std::string why() const;
 
   /*!

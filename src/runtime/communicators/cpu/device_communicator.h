@@ -24,7 +24,7 @@ class DeviceCommunicator : public Communicator {
  public:
   /*!
    * \param host Has the collectives that these are made of.
-   * \param library What `host` gives collectives to; null if there is none.
+   * \param library Library that `host` gives collectives to; null if there is none.
    * \param wait The worker's wait for anything.
    */
   DeviceCommunicator(std::unique_ptr<Communicator> host, std::unique_ptr<WorkerDevice> device,

@@ -38,7 +38,7 @@ class HierarchicalCommunicator : public Communicator {
   /*!
    * \param flat Has the collectives that these are made of.
    * \param host_of By rank the host of a worker.
-   * \param bitwise Whether sums keep the order of the group.
+   * \param bitwise True if sums keep the order of the group.
    */
   HierarchicalCommunicator(std::unique_ptr<Communicator> flat, std::vector<int> host_of,
                            bool bitwise)

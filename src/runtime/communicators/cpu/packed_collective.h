@@ -37,7 +37,7 @@ class PieceMemory {
 
 struct PackedCollective {
   LibraryCall call;
-  /*! \brief Of a block; strides in bytes. */
+  /*! \brief Extents and strides of a block; strides in bytes. */
   std::vector<int64_t> extent, source_strides, target_strides;
   /*! \brief Begins of blocks: one, or one for each member. */
   std::vector<const char*> sources;

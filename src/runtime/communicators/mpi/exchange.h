@@ -35,7 +35,7 @@ namespace distir::runtime::mpi {
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   /*!
-   * \brief That of a session, which the first of its workers in this process makes.
+   * \brief Exchange of a session, which the first of its workers in this process makes.
    * \throws RuntimeError if the session's hosts are not the ranks of MPI, each of them once.
    */
   static std::shared_ptr<Exchange> Of(const WorkerSet& workers);
@@ -52,14 +52,14 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void Add(int rank, MessageReceiver receiver);
   void Remove(int rank) noexcept;
 
-  /*! \brief As of MessageCarrier; `memory` is what the bytes lie in. */
+  /*! \brief Sends a message as MessageCarrier does; `memory` is what the bytes lie in. */
   void Send(int source, int target, const char* bytes, int64_t num_bytes,
             std::atomic<uint32_t>* unsent, std::shared_ptr<void> memory);
 
   /*! \brief Tests what there is. \throws ConnectionError if MPI has failed. */
   void Progress();
 
-  /*! \brief As GroupCommunicators::Open, in all copies. */
+  /*! \brief Opens groups as GroupCommunicators::Open, in all copies. */
   bool OpenGroups(const std::vector<std::vector<int>>& groups);
   /*! \brief Null if it was not opened. */
   Handle GroupCommunicator(const std::vector<int>& ranks);

@@ -36,7 +36,8 @@ class GroupCommunicators {
   bool Open(Handle parent, const std::vector<Ranks>& groups,
             const std::function<bool(Handle*)>& is_done);
 
-  /*! \brief That of a group of this copy; its ranks are positions. Null if it was not opened. */
+  /*! \brief Communicator of a group of this copy; its ranks are positions. Null if it was not
+   * opened. */
   Handle Find(const Ranks& ranks) const;
 
   /*! \brief True if nothing is under way. */

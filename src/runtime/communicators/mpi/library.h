@@ -74,7 +74,7 @@ class Library {
  */
 int Count(int64_t number);
 
-/*! \brief That of this process. \throws RuntimeError if none is kept for sessions. */
+/*! \brief Library of this process. \throws RuntimeError if none is kept for sessions. */
 Library& KeptLibrary();
 
 }  // namespace distir::runtime::mpi

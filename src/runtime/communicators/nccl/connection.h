@@ -29,7 +29,7 @@
 
 namespace distir::runtime::nccl {
 
-/*! \brief When to stop waiting for other workers. */
+/*! \brief Conditions to stop waiting for other workers. */
 struct Patience {
   /*! \brief Zero waits for ever. */
   std::chrono::milliseconds timeout;
@@ -83,7 +83,7 @@ class Connection {
   /*! \brief Makes the call that the worker is in an error that says how long it took. */
   void TakesTooLong(std::chrono::milliseconds limit) { too_long_.store(limit.count()); }
 
-  /*! \brief As Run, and returns NCCL's result; an error of it if the connection is ended. */
+  /*! \brief Runs a call as Run, and returns NCCL's result; an error if the connection is ended. */
   template <typename Call>
   int Use(Call call) {
     const std::lock_guard<std::mutex> lock(inside_);
@@ -109,7 +109,7 @@ class Connection {
   void CheckNotEnded(const char* operation) const;
   void Check(const char* operation) const;
   [[noreturn]] void Fail(const char* operation, int result) const;
-  /*! \brief From open to another state; whether it was open. */
+  /*! \brief Leaves the open state; true if it was open. */
   bool Leave(State next);
   void SetState(State next);
 

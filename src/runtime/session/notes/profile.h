@@ -31,7 +31,7 @@ class Profile {
 
   /*! \brief A step, or an operator of it; `name` is the function that the machine calls. */
   void Begins(std::string_view name);
-  /*! \param value What it gave, if it is a condition; else -1. */
+  /*! \param value Its result, if it is a condition; else -1. */
   void Ends(std::string_view name, int64_t value);
 
   /*! \brief True if calls of a function are left out. */

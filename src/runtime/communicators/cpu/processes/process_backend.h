@@ -30,8 +30,8 @@ class ProcessBackend : public Backend {
   /*!
    * \param workers Those of the session.
    * \param connect_peers As of ProcessTransport.
-   * \param collectives What connects the workers; null: messages.
-   * \param carries Whether that only carries messages between hosts.
+   * \param collectives Backend that connects the workers; null: messages.
+   * \param carries True if that only carries messages between hosts.
    * \param device The kind of the worker's device (worker_device.h), if messages are between
    *        workers on such devices; empty: they have tensors in host memory.
    */
