@@ -23,8 +23,8 @@ std::string CostText(double bytes, double seconds);
 /*! \brief Annotation of a variable that avoids a move, in the words of a plan. */
 struct Advice {
   std::string function, variable, dims;
-  /*! \brief True if it says what all dimensions would have to be; else it only takes back the one
-   * in which the sides differ, and the lines do not say it. */
+  /*! \brief True if it states all dimensions; else it only takes back the one in which the sides
+   * differ, and is not printed. */
   bool is_complete;
 };
 

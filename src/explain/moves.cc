@@ -35,7 +35,7 @@ class Moves {
     return false;
   }
 
-  /*! \brief True if something else than the next move reads a variable, or it is stated. */
+  /*! \brief True if the variable is stated, or a reader is not the next move. */
   bool IsEnd(const ir::Var& var) const {
     auto users = view_.users.find(var.get());
     if (users == view_.users.end() || IsStated(var)) return true;

@@ -48,7 +48,7 @@ struct Fact {
   std::vector<int64_t> stated_shards = {};
   /*! \brief Dimensions of which an annotation was taken back, and the shards that it stated. */
   std::vector<std::pair<int, int64_t>> taken_back = {};
-  /*! \brief True if it was stated that a dimension is sharded by an axis that shards it. */
+  /*! \brief True if an annotation states an axis that shards the dimension. */
   bool States(size_t dim, const mesh::AxisRef& axis) const;
   /*! \brief Cause of a partial value: a node of the function, and a dimension of one of its
    * operands; or, without a dimension, the operand that is partial already. */
@@ -63,7 +63,7 @@ struct Fact {
 struct Move {
   std::string kind;  // "redistribute", or the name of the collective
   std::optional<abi::Collective> collective;
-  /*! \brief True if it does no more than to bring a tensor from one sharding to another. */
+  /*! \brief True if the move only changes the sharding of a tensor. */
   bool changes_sharding = true;
   ir::Expr source;  // a variable, or null for what another device set sends
   bool is_reduction = false;
@@ -135,7 +135,7 @@ class Program {
 
   /*! \brief True if PropagateSharding has noted what was stated; else the user wrote all of it. */
   bool IsPropagated() const { return is_propagated_; }
-  /*! \brief True if all functions are as this package's passes left them. */
+  /*! \brief True if no other pass has changed the functions since this package's passes. */
   bool IsUnchanged();
   /*! \brief Variables that an annotation or a type stated, and that no function has any more. */
   const std::vector<std::string>& LostVariables();

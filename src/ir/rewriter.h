@@ -86,9 +86,10 @@ class FunctionRewriter {
   /*! \brief True if bindings stay in dataflow blocks; otherwise all blocks and variables become
    * plain ones. */
   virtual bool KeepsDataflow() const { return true; }
-  /*! \brief True if what stays as it is keeps its objects: a variable whose name, kind and type
-   * stay, a call whose arguments do, their binding. So a pass that changes little writes little.
-   * Not for a pass whose input stays in the module beside its output: a variable is bound once. */
+  /*! \brief True if unchanged parts keep their objects: a variable whose name, kind and type
+   * stay, a call whose arguments stay, and their binding. So a pass that changes little writes
+   * little. Not for a pass whose input stays in the module beside its output: a variable is bound
+   * once. */
   virtual bool KeepsUnchanged() const { return false; }
   /*! \brief Called when the variables emitted since the matching EnterScope go out of scope. */
   virtual void EnterScope() {}
@@ -122,7 +123,7 @@ class FunctionRewriter {
 
  private:
   Expr RewriteCall(const Call& call);
-  /*! \brief True if what was rewritten is what it was, and stays it. */
+  /*! \brief True if the rewritten array equals the given one, and unchanged parts are kept. */
   template <typename T>
   bool Keeps(const ffi::Array<T>& rewritten, const ffi::Array<T>& given) const {
     return KeepsUnchanged() && rewritten.same_as(given);

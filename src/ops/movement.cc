@@ -134,7 +134,7 @@ ffi::Array<ir::Expr> LocalEnds(const OpView& global, const OpView& local) {
   return args;
 }
 
-/*! \brief True if what is before and behind every dimension can be taken from it piece by piece. */
+/*! \brief True if the padding of every dimension can be taken from it piece by piece. */
 bool MayMove(const OpView& view, const ffi::Array<int64_t>& widths) {
   const std::string mode = ir::attrs::kPadPadMode.Text(view.call.attrs());
   Sizes sizes = StaticSizes(view.operands[0]);

@@ -33,8 +33,8 @@ std::vector<ir::DTensorType> TensorTypes(const ir::Type& type) {
 size_t NumTensors(const ir::Type& type) { return TensorTypes(type).size(); }
 
 /*!
- * \brief Nodes of a value's tensors, one after the other.
- * \param of_leaf Says it of what is neither a tuple nor a part of one.
+ * \brief Collects a property of a value's tensors, one after the other.
+ * \param of_leaf Gives it for a value that is neither a tuple nor a part of one.
  */
 template <typename T, typename OfLeaf>
 std::vector<T> Flattened(const ir::Expr& value, const OfLeaf& of_leaf) {

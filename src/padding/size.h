@@ -20,7 +20,7 @@ class Size {
   explicit Size(const ir::Expr& dim);
 
   bool is_symbolic() const { return !symbols_.empty(); }
-  /*! \brief True if it may have so many elements; a symbolic one may. */
+  /*! \brief True if the size may be as large as `number`; a symbolic one may. */
   bool MayReach(int64_t number) const { return !symbols_.empty() || number_ >= number; }
   bool operator==(const Size& other) const;
 

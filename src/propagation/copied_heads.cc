@@ -24,7 +24,7 @@ struct Columns {
   bool empty() const { return of.empty(); }
 };
 
-/*! \brief Facts of a tensor. */
+/*! \brief Weight columns that the dimensions of a tensor come from. */
 struct Tensor {
   std::vector<Columns> dims;
   bool is_weight;  // a weight itself, or a view of it
@@ -75,7 +75,7 @@ class HeadFinder {
     if (any) tensors_.emplace(slot, std::move(tensor));
   }
 
-  /*! \brief Shards and positions that an operand gives the factors of a link. */
+  /*! \brief Columns and shardings that an operand gives the factors of a link. */
   struct View {
     std::vector<Columns> columns;  // by factor
     FactorShardings solved;

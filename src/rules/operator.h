@@ -162,7 +162,7 @@ struct Operator {
   /*! \brief The attributes of the worker's call, where those of the global one mean something else
    * on local shapes; null: the same. */
   AttrsFunction local_attrs = nullptr;
-  /*! \brief Rewrites arguments that are no tensors to those of a worker. */
+  /*! \brief Arguments of the worker's call that are no tensors; null: the same. */
   ArgsFunction local_args = nullptr;
   /*! \brief Null: they follow from the factor rule. */
   OperationsFunction operations = nullptr;

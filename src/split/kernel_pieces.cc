@@ -72,7 +72,7 @@ ir::Var WrittenBy(const ir::Stmt& stmt) {
   return store.defined() ? store.buffer() : ir::Var();
 }
 
-/*! \brief Read along one dimension, with all others as they are written. */
+/*! \brief Load of a buffer in an assignment. */
 struct Read {
   ir::Var buffer;
   std::vector<ir::Expr> indices;

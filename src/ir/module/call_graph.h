@@ -74,7 +74,7 @@ class CallGraph {
   std::unordered_map<const ffi::Object*, size_t> number_of_;  // by global variable
 };
 
-/*! \brief True if something outside of the module may call a function: it has a global symbol. */
+/*! \brief True if callers outside of the module may call a function: it has a global symbol. */
 bool IsPublic(const BaseFunc& function);
 
 }  // namespace ir

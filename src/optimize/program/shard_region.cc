@@ -103,7 +103,7 @@ bool ShardRegion::AddSeed(EditableBinding* binding, const Resharding& step, int 
   return true;
 }
 
-/*! \brief True if one dimension more is sharded over the axes, into parts of one known size. */
+/*! \brief True if one more dimension is sharded over the axes, into parts of one known size. */
 bool ShardRegion::IsFurtherSharded(const Sharding& whole, const Sharding& sharded,
                                    const ir::TensorType& type) const {
   int changed = -1;

@@ -101,8 +101,8 @@ class Decisions {
   std::vector<ir::DTensorType> operands_;
 };
 
-/*! \brief True if what types say of a call is what was decided, but for factors that no operand
- * has.
+/*! \brief True if the reading of a call from its types equals the decision, but for factors that no
+ * operand has.
  */
 bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read);
 

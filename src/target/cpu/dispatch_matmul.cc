@@ -98,8 +98,8 @@ bool HasRepeated(Labels labels) {
   return std::adjacent_find(labels.begin(), labels.end()) != labels.end();
 }
 
-/*! \brief True if it is one that BLAS computes: nothing repeated or summed alone, something
- * contracted. */
+/*! \brief True if BLAS computes the contraction: no label is repeated in or summed over a single
+ * operand, and some label is contracted. */
 bool IsProduct(const Contraction& contraction) {
   const auto& [left, right] = contraction.labels;
   bool contracts = false;

@@ -66,7 +66,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   /*! \brief Starts a collective: `start` calls MPI. */
   Handle Start(const std::function<int(Handle* request)>& start);
-  /*! \brief True if it has ended. \throws ConnectionError if MPI has failed. */
+  /*! \brief True if the collective has ended. \throws ConnectionError if MPI has failed. */
   bool Done(Handle* request);
   /*! \brief Nobody waits for it any longer; keeps its memory until it has ended. */
   void GiveUp(Handle request, std::shared_ptr<const void> memory);

@@ -46,7 +46,7 @@ class Library {
   int size() const { return size_; }
   const std::string& file() const { return file_; }
 
-  /*! \brief True if it says that it takes memory of CUDA devices; MPI has been initialized. */
+  /*! \brief True if MPI reports that it takes CUDA memory; requires that it is initialized. */
   bool is_cuda_aware() const;
 
   /*! \brief \throws RuntimeError, with what MPI says, unless `result` is success. */
