@@ -10,7 +10,7 @@ from tvm.script.parser import relax as R
 
 
 def meshes(*shapes: tuple[int, ...]) -> dict[str, list[DeviceMesh]]:
-    """What ``I.module_global_infos`` takes: meshes of these shapes over devices 0, 1, and so on.
+    """Makes an ``I.module_global_infos``: meshes of these shapes over devices 0, 1, and so on.
 
     ``meshes((2,), (2, 2))`` has devices 0 and 1 in ``"mesh[0]"``, 2 to 5 in ``"mesh[1]"``.
     """

@@ -1,4 +1,4 @@
-"""What the programs of tests are compiled for."""
+"""Target that the programs of tests are compiled for."""
 
 import tvm
 

@@ -1,7 +1,7 @@
 /*!
  * \file abi/collective.h
- * \brief The record of each collective and operator of experts: its name, what it sends, who takes
- * part, what the runtime calls it, and how TVMScript writes it.
+ * \brief Records of the collectives and of the operators of experts: name, bytes sent, members,
+ * runtime builtin, and TVMScript form.
  *
  * Compiler, runtime, cost model, explanations, the parser of TVMScript and Python ask the record,
  * so a collective's name stands in `collective.cc` only. A collective has up to four names:
@@ -64,7 +64,7 @@ enum class CollectiveFamily : uint8_t {
   kKernel,          // computes rows of experts on one device; sends nothing
 };
 
-/*! \brief What a device sends, of b bytes of its argument and n members of its group. */
+/*! \brief Bytes that a device sends, for b bytes of its argument and n members of its group. */
 enum class Sends : uint8_t {
   kNothing,
   kBlock,          // its block to each other member: (n-1) b
@@ -74,7 +74,7 @@ enum class Sends : uint8_t {
   kByPlan,         // what a plan says
 };
 
-/*! \brief How a call says which devices take part. */
+/*! \brief Form in which a call states the devices that take part. */
 enum class Members : uint8_t {
   kNone,      // it does not communicate
   kGroups,    // lists of device ids
@@ -82,7 +82,7 @@ enum class Members : uint8_t {
   kSegments,  // a plan of segments (abi/segment_plan.h)
 };
 
-/*! \brief What decides how many rows an exchange moves, if not the shape of its argument. */
+/*! \brief Source of the number of rows that an exchange moves, if not the shape of its argument. */
 enum class RowCount : uint8_t {
   kShape,
   kSlots,  // the slots that tokens may choose
@@ -112,7 +112,7 @@ struct CollectiveRecord {
   bool reduces;
   RowCount rows;
   const char* text;
-  /*! \brief As R.dist.manual_<name> in manual regions; empty if it is none there. */
+  /*! \brief Name as R.dist.manual_<name> in manual regions; empty if it is none there. */
   const char* manual_text;
 };
 
@@ -144,7 +144,7 @@ const CollectiveRecord* FindBuiltin(std::string_view name);
 /*! \brief Names of arguments one by one. */
 std::vector<std::string> ArgumentsOf(const CollectiveRecord& record);
 
-/*! \brief What a member of a group sends, and receives: `times` b / `divisor` bytes. */
+/*! \brief Bytes that a member of a group sends, and receives: `times` b / `divisor`. */
 struct SentInGroup {
   int64_t times;
   int64_t divisor;

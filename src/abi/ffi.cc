@@ -1,6 +1,6 @@
 /*!
  * \file abi/ffi.cc
- * \brief Plans as global functions, for analysis.
+ * \brief Global functions that read plans, for analysis in Python.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/optional.h>
@@ -26,7 +26,7 @@ namespace {
 
 using Ints = ffi::Array<int64_t>;
 
-/*! \brief Who takes part in a move, and what part of its block the busiest of some devices sends.
+/*! \brief Devices of a move, and the part of its block that the busiest of some devices sends.
  */
 class Traffic {
  public:
@@ -66,7 +66,7 @@ class MovedAxes {
     }
   }
 
-  /*! \brief Whether more pieces would not change the result. */
+  /*! \brief True if more pieces would not change the result. */
   bool AreAllKnown() const {
     return !is_inside_ || std::find(differs_.begin(), differs_.end(), false) == differs_.end();
   }

@@ -26,7 +26,7 @@ class JsonReader {
   int64_t Size() const;
   /*! \brief An entry of a list. */
   JsonReader At(int64_t index) const;
-  /*! \brief Whether an object has a key. */
+  /*! \brief True if an object has a key. */
   bool Has(const std::string& key) const;
   /*! \brief The value of a key of an object. */
   JsonReader Key(const std::string& key) const;

@@ -1,6 +1,6 @@
 /*!
  * \file abi/layout.h
- * \brief Which block of a tensor each of some devices holds, as plain numbers.
+ * \brief Block of a tensor that each of some devices holds, as plain numbers.
  *
  * A layout says for every tensor dimension which digits of a device's position are the index of its
  * block: a digit is position / stride % size, and digits are listed major to minor. So it is as
@@ -27,8 +27,7 @@
 namespace distir {
 namespace abi {
 
-// What plans may state, so that a short one neither takes long nor overflows what is computed of
-// it.
+// Limits of plans: a short plan must neither take long to read nor overflow.
 constexpr int64_t kMostDevices = int64_t{1} << 20;
 constexpr int64_t kMostDeviceId = int64_t{1} << 31;
 constexpr int64_t kMostElements = int64_t{1} << 48;  // along a dimension
@@ -43,7 +42,7 @@ using Digits = std::vector<Digit>;  // major to minor
 
 /*! \brief The number that the digits of a position are. */
 int64_t ReadDigits(const Digits& digits, int64_t position);
-/*! \brief How many numbers there are. */
+/*! \brief The count of numbers that the digits can be. */
 int64_t CountOf(const Digits& digits);
 
 struct Layout {
@@ -79,14 +78,14 @@ class Blocks {
   int64_t PositionOf(int64_t device) const;
   /*! \brief The index of the block in each dimension that the device at a position holds. */
   std::vector<int64_t> BlockAt(int64_t position) const { return Unravel(block_at_[position]); }
-  /*! \brief The same as one row-major number. */
+  /*! \brief Block as one row-major number. */
   int64_t NumberAt(int64_t position) const { return block_at_[position]; }
   int64_t NumberOf(const std::vector<int64_t>& block) const;
   /*! \brief Sorted by id. */
   DeviceList HoldersOf(int64_t number) const {
     return {&holders_[number * num_holders_], num_holders_};
   }
-  /*! \brief Which of the holders of its block the device at a position is. */
+  /*! \brief Index of the device at a position among the holders of its block. */
   int64_t TurnAt(int64_t position) const { return turn_at_[position]; }
 
  private:
@@ -100,7 +99,7 @@ class Blocks {
 };
 
 /*!
- * \brief How near devices are to each other. A level cuts all devices into balls, which are larger
+ * \brief Closeness of devices to each other. A level cuts all devices into balls, which are larger
  * with every level; of two holders, the nearer one shares the ball of a lower level. Devices that
  * are not listed are alone in their balls. With no level all are equally near.
  */

@@ -131,7 +131,7 @@ Segment Part(const Segment& segment, int64_t skipped, int64_t most) {
           std::min(segment.count - skipped, most)};
 }
 
-/*! \brief How many elements of a segment, from its first on, lie in the block of that one. */
+/*! \brief Counts the elements from a segment's first on that lie in the same block. */
 int64_t CountInBlock(const Segment& segment, int64_t extent) {
   if (segment.step == 0) return segment.count;
   const int64_t within = segment.source % extent;

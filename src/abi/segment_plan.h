@@ -1,7 +1,7 @@
 /*!
  * \file abi/segment_plan.h
- * \brief Movement along one dimension of a tensor: the elements of the result are segments of those
- * of the source, in any order, with steps between them, some more than once or not at all.
+ * \brief Plan of a movement along one dimension of a tensor: the elements of the result are
+ * segments of the source's, in any order, with steps, repeated or left out.
  *
  * A plan states the segments of the global tensors and the two layouts; each device computes from
  * them what it sends and receives. Positions are elements, and all other dimensions stay as they
@@ -62,7 +62,7 @@ struct SegmentPiece {
   Segment segment;  // positions within both blocks
 };
 
-/*! \brief What one device does; of pieces of one pair of devices, both have the same order. */
+/*! \brief Sends and receives of one device; both devices of a pair list its pieces in one order. */
 struct SegmentPart {
   std::vector<SegmentPiece> sends;     // by target, then place there
   std::vector<SegmentPiece> receives;  // by place

@@ -88,7 +88,7 @@ class TransferPlanner::Meeting {
     return box;
   }
 
-  /*! \brief How much of the block all devices want that do not hold it, in units of the grid. */
+  /*! \brief Volume of the block that devices want which do not hold it, in units of the grid. */
   int64_t WantedVolume() const {
     int64_t wanted = Volume(planner_.extents_of_source_) * planner_.target_.num_holders();
     if (planner_.target_of_source_.empty()) return wanted;
@@ -116,7 +116,7 @@ class TransferPlanner::Meeting {
     return volume;
   }
 
-  /*! \brief Whether a device holds the source's block. */
+  /*! \brief True if a device holds the source's block. */
   bool IsHolder(int64_t device) const {
     return std::binary_search(holders_.begin(), holders_.end(), device);
   }
@@ -133,7 +133,7 @@ class TransferPlanner::Meeting {
     } while (Next(begin_, end_, &wanted));
   }
 
-  /*! \brief How many devices VisitDemands visits, and which of them the one at a position is. */
+  /*! \brief Counts the devices that VisitDemands visits, and the index of the one at a position. */
   std::pair<int64_t, int64_t> CountDemands(int64_t position) const {
     const auto index_of = [this](int64_t at) {
       const std::vector<int64_t> block = planner_.target_.BlockAt(at);
@@ -186,7 +186,7 @@ class TransferPlanner::Meeting {
 
 namespace {
 
-/*! \brief How much finer the grid has to be to cut so many units into equal slabs. */
+/*! \brief Factor by which the grid must be finer to cut so many units into equal slabs. */
 int64_t Refinement(int64_t units, int64_t slabs) { return slabs / std::gcd(units, slabs); }
 
 /*! \brief The dimension along which a box of these extents cuts into equal slabs with the least
@@ -327,7 +327,7 @@ Box TransferPlanner::BoxOf(const Blocks& side, int64_t position) const {
   return box;
 }
 
-// Where one overlap cannot be cut none is, since cuts would not make it even.
+// Cuts either all overlaps or none: with one uncut, the others would not be even.
 int64_t TransferPlanner::CutsOf(const Meeting& meeting, int64_t demands, int64_t holders) const {
   const int64_t slabs = holders / std::gcd(demands, holders);
   if (slabs == 1) return 1;

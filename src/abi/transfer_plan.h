@@ -1,6 +1,6 @@
 /*!
  * \file abi/transfer_plan.h
- * \brief Moves a tensor from one layout to another, on the same devices, some of them or others.
+ * \brief Plan of a tensor's move from one layout to another, on the same or on other devices.
  *
  * A plan states the two layouts, and each device computes from them what it sends and receives, so
  * that a plan is as long as the lists of its devices however many pieces move:
@@ -56,7 +56,7 @@ struct TransferPiece {
   Box box;
 };
 
-/*! \brief What one device does. */
+/*! \brief Sends and receives of one device. */
 struct TransferPart {
   std::vector<int64_t> grid;            // of this device: others may cut finer
   std::optional<Box> held, wanted;      // its blocks; null where it is no source, no target
@@ -64,7 +64,7 @@ struct TransferPart {
   std::vector<TransferPiece> receives;  // by place
 };
 
-/*! \brief What a device sends to others: so many parts of its block, which has `block` of them. */
+/*! \brief Parts that a device sends to others, of its block, which has `block` of them. */
 struct SentShare {
   int64_t device;
   int64_t sent, block;
@@ -76,9 +76,9 @@ class TransferPlanner {
   /*! \brief In time linear in its pieces, where all devices are equally near. Otherwise a block of
    * which several holders are equally near is looked at with all devices that want it. */
   TransferPart PartOf(int64_t device) const;
-  /*! \brief What the holders of a block of the source send. In time linear in the holders where
-   * there is one, or where all devices are equally near and want equal parts of the block;
-   * otherwise also in the devices that want a part. */
+  /*! \brief Parts that the holders of a block of the source send. Takes time linear in the holders
+   * if there is one, or if all devices are equally near and want equal parts of the block;
+   * otherwise linear in the devices that want a part, too. */
   std::vector<SentShare> SharesOf(int64_t number) const;
 
   const Blocks& source() const { return source_; }

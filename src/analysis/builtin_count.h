@@ -1,7 +1,7 @@
 /*!
  * \file analysis/builtin_count.h
- * \brief What the runtime's own packed functions compute, read and write, as for kernels
- * (analysis/kernel_count.h), and what exchanges of rows move.
+ * \brief Operations and bytes of the runtime's packed functions, as for kernels
+ * (analysis/kernel_count.h), and bytes of row exchanges.
  */
 #ifndef DISTIR_ANALYSIS_BUILTIN_COUNT_H_
 #define DISTIR_ANALYSIS_BUILTIN_COUNT_H_
@@ -21,12 +21,12 @@ double BytesOf(const ir::Type& type);
 /*! \brief The text of a string; empty for everything else. */
 std::string StringArgument(const ir::Expr& expr);
 
-/*! \brief Whether a function of the runtime computes and does not communicate.
+/*! \brief True if a function of the runtime computes and does not communicate.
  *  \param name Without "distir.runtime.". */
 bool IsComputed(const std::string& name);
 
 /*!
- * \brief What a call of a function does that IsComputed, or of the fused norm.
+ * \brief Counts a call of the fused norm, or of a function that IsComputed.
  * \param args All arguments, with tensors that it writes to.
  * \param result The type of what it gives.
  */
@@ -34,7 +34,7 @@ KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>&
                          const ir::Type& result);
 
 /*! \brief Bytes of the rows that a worker exchanges in a collective of slots or of pairs, its own
- *  included. \param count What decides how many they are. \param args (x or y, mask, groups,
+ *  included. \param count Source of their number. \param args (x or y, mask, groups,
  * choices) */
 double BytesOfRows(abi::RowCount count, const ir::NodeArray<ir::Expr>& args,
                    const ir::Type& result);

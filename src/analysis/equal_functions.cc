@@ -14,8 +14,7 @@ namespace {
 
 bool IsText(const std::string& text) { return !text.empty() && (text[0] == '[' || text[0] == '{'); }
 
-/*! \brief What a function's attributes say of how it is compiled, without what they say of where it
- * comes from. */
+/*! \brief Attributes that affect how a function is compiled, without those on its origin. */
 ir::Node CompiledAttrs(const ir::Node& attrs, const std::string& name) {
   ir::Node kept = attrs;
   if (auto dict = ir::DictAttrs::Cast(attrs); dict.defined()) {
@@ -29,7 +28,7 @@ ir::Node CompiledAttrs(const ir::Node& attrs, const std::string& name) {
   return kept;
 }
 
-/*! \brief Whether TVM's passes treat a function alike whoever calls it. */
+/*! \brief True if TVM's passes treat a function alike whoever calls it. */
 bool StandsAlone(const ir::Function& function) {
   bool is_simple = true;
   ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
@@ -81,7 +80,7 @@ ir::Function Opaque(const ir::Function& function) {
 /*! \brief Writes a function without its devices. */
 class EqualFunctions::Abstraction : public ir::FunctionRewriter {
  public:
-  /*! \param known What stands for the functions of the module that were seen already. */
+  /*! \param known Stand-ins for the functions of the module that were seen already. */
   Abstraction(EqualFunctions* all, const ir::IRModule& mod,
               const std::unordered_map<const ffi::Object*, ir::GlobalVar>& known)
       : all_(*all), functions_(mod.functions()), known_(known) {}
@@ -161,7 +160,7 @@ std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
       const ir::GlobalVar& called = calls[callee].name;
       auto stands_for = known.find(called.get());
       if (stands_for == known.end()) return std::nullopt;
-      // Which of two equal ones a call is of could not be told.
+      // With two equal callees, a call could not be mapped back to one of them.
       if (!callees.emplace(stands_for->second.name(), called.name()).second) return std::nullopt;
     }
     Abstraction abstraction(this, mod, known);

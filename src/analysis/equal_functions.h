@@ -1,7 +1,7 @@
 /*!
  * \file analysis/equal_functions.h
- * \brief Functions of SPMD programs that differ only in who communicates with whom, and in names,
- * so that what does not depend on devices is found out once for all of them.
+ * \brief Finds functions of SPMD programs that differ only in communication partners and names, so
+ * that device-independent facts are computed once for all of them.
  *
  * Worked example: of a pipeline of four equal stages on two devices each, the layers of all stages
  * are one function, in place of whose groups "[[0,1]]", "[[2,3]]", .. stands "[0]":
@@ -30,7 +30,7 @@
 namespace distir {
 namespace analysis {
 
-/*! \brief By what a callee is equal to, the callee. */
+/*! \brief Callee by the key of the functions that it is equal to. */
 using Callees = std::map<std::string, std::string>;
 
 /*! \brief A function of a module. */

@@ -24,7 +24,7 @@ struct Value {
 
 using Values = std::unordered_map<const ffi::Object*, Value>;
 
-/*! \brief What a value is computed by and from, as text: equal for equal calls. */
+/*! \brief Callee and operands of a value as text: equal for equal calls. */
 class Keys {
  public:
   explicit Keys(const Values* values) : values_(*values) {}
@@ -156,7 +156,7 @@ class Fused : public ValueReader {
     ir::VisitBindings(function.body(), [this](const ir::Binding& binding) { Read(binding, true); });
   }
 
-  /*! \brief By variable, the name that it had. */
+  /*! \brief Earlier name of each variable. */
   const std::unordered_map<const ffi::Object*, ffi::String>& names() const { return names_; }
 
  private:

@@ -1,7 +1,7 @@
 /*!
  * \file analysis/fused_names.h
- * \brief The names of variables through TVM's FuseOps, which numbers the results of fused groups
- * anew: what it calls lv3 may be another tensor than lv3 was.
+ * \brief Tracks the names of variables through TVM's FuseOps, which renumbers the results of fused
+ * groups: its lv3 may be another tensor than lv3 was.
  *
  *     h = call_tir(matmul, (x, w))
  *     y = call_tir(relu, (h,))            lv = fused_matmul_relu(x, w)

@@ -34,7 +34,7 @@ bool IsFloat(DLDataType dtype) {
          dtype.code != kDLOpaqueHandle && dtype.code != kDLBool;
 }
 
-/*! \brief What a statement does once. */
+/*! \brief Operations and bytes of one run of a statement. */
 struct Count {
   Operations operations;
   double transcendentals = 0;
@@ -227,7 +227,7 @@ class Counter {
     return by;
   }
 
-  /*! \brief Whether an expression has neither variables nor elements of tensors. */
+  /*! \brief True if an expression has neither variables nor elements of tensors. */
   static bool IsConstant(const ir::Expr& expr) {
     if (ir::Var::Is(expr) || ir::TensorLoad::Is(expr)) return false;
     bool is_constant = true;
@@ -249,7 +249,7 @@ class Counter {
     return value.has_value() || missing_ != nullptr ? value : Simplified(expr);
   }
 
-  /*! \brief The same for what Evaluate has no case for. */
+  /*! \brief Evaluates an expression that Evaluate has no case for, by TVM's simplifier. */
   std::optional<int64_t> Simplified(const ir::Expr& expr) {
     bool is_known = true;
     const ir::Expr number = ir::SubstituteVars(expr, [&](const ir::Var& var) {
@@ -312,7 +312,7 @@ class Counter {
     return found == sources_.end() ? buffer : SourceOf(found->second);
   }
   std::optional<int64_t> SizeOf(const ir::Expr& extent) { return ValueOf(extent); }
-  /*! \brief Whether a buffer is written before it is read, so that nothing in it comes from memory.
+  /*! \brief True if a buffer is written before it is read, so that nothing in it comes from memory.
    */
   bool IsWrittenFirst(const ffi::Object* buffer) const {
     auto found = written_first_.find(buffer);

@@ -1,6 +1,6 @@
 /*!
  * \file analysis/kernel_count.h
- * \brief What one run of a TIR kernel computes, reads and writes, counted from its loops.
+ * \brief Counts the operations and bytes of one run of a TIR kernel from its loops.
  *
  * A floating-point operation is an addition, subtraction, multiplication, division, remainder,
  * minimum, maximum, absolute value or rounding of numbers of a floating-point type; exp, log, sqrt,
@@ -38,20 +38,20 @@ using Operations = std::map<std::pair<int, int>, double>;
 struct KernelCount {
   Operations operations;
   double transcendentals = 0;
-  /*! \brief By parameter; 0 for scalars. */
+  /*! \brief Bytes per parameter; 0 for scalars. */
   std::vector<double> bytes_read, bytes_written;
-  /*! \brief Why the count is not exact; empty where it is. */
+  /*! \brief Reason why the count is not exact; empty if it is. */
   std::string unknown;
 };
 
 /*! \brief The values of symbolic sizes, by variable. */
 using SizeValues = std::unordered_map<const ffi::Object*, int64_t>;
 
-/*! \brief Whether a size of a parameter is symbolic, so that counts differ between calls. */
+/*! \brief True if a size of a parameter is symbolic, so that counts differ between calls. */
 bool HasSymbolicSizes(const ir::PrimFunc& kernel);
 
 /*!
- * \brief What a call of a kernel does.
+ * \brief Counts one call of a kernel.
  * \param arguments Those of the call: tensors' types state symbolic sizes of the kernel.
  */
 KernelCount CountKernel(const ir::PrimFunc& kernel, const ir::NodeArray<ir::Expr>& arguments);

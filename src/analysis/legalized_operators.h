@@ -1,7 +1,7 @@
 /*!
  * \file analysis/legalized_operators.h
- * \brief What TVM has made of operators, kept for the modules that follow: legalising one costs
- * more than all else that is done with it, and the modules of a sweep have few different ones.
+ * \brief Caches the kernels that TVM made of operators, for later modules. Legalising is the most
+ * expensive part of an estimate, and the modules of a sweep have few different operators.
  *
  * Worked example: of `operator_3(p0): return R.multiply(p0, 2.0)`, which OutlineOperators wrote,
  * LegalizeOps makes `operator_3(p0): return R.call_tir(multiply, p0)` and a kernel. In the next
@@ -20,7 +20,7 @@
 namespace distir {
 namespace analysis {
 
-/*! \brief Of one target. */
+/*! \brief Kernels of operators for one target. */
 class LegalizedOperators {
  public:
   /*! \brief A module of OutlineOperators, with the operators that are known as TVM writes them. */
@@ -28,7 +28,7 @@ class LegalizedOperators {
   /*!
    * \brief Learns what has become of the others.
    * \param outlined As it was given to WithKnown before.
-   * \param legalized What LegalizeOps has made of the result.
+   * \param legalized Output of LegalizeOps for the result.
    */
   void Learn(const ir::IRModule& outlined, const ir::IRModule& legalized);
 

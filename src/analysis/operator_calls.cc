@@ -29,7 +29,7 @@ bool IsLegalized(const ir::Expr& op) {
   return known->second;
 }
 
-/*! \brief Whether a type is one or several tensors whose sizes are all numbers. */
+/*! \brief True if a type is one or several tensors whose sizes are all numbers. */
 bool IsStatic(const ir::Type& type) {
   if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
     return std::all_of(tuple.fields().begin(), tuple.fields().end(), IsStatic);
@@ -63,7 +63,7 @@ class Outliner {
 
   /*! \brief The function, or null where the call has to stay. */
   const ir::Function& function() const { return function_; }
-  /*! \brief What it is called with. */
+  /*! \brief Arguments of the call. */
   const ir::NodeArray<ir::Expr>& arguments() const { return arguments_; }
 
  private:

@@ -1,7 +1,7 @@
 /*!
  * \file analysis/operator_calls.h
- * \brief Equal calls of operators as one function, so that what is done for each kind of call is
- * done once.
+ * \brief Outlines equal operator calls to one function, so that each kind of call is legalised
+ * once.
  *
  * A stack of 80 decoder layers calls some 30 different operators on tensors of the same types 4,000
  * times. OutlineOperators writes a function for each of the 30, TVM legalises these, and

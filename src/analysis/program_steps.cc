@@ -22,7 +22,7 @@ namespace analysis {
 
 namespace {
 
-// What tensors leave free of the storages that they lie in, which were made for larger ones.
+// Bytes of storages that smaller tensors in them leave unused.
 const std::string kUnused = "unused in storages";
 
 std::string TextOf(const ir::TensorType& type) {
@@ -89,7 +89,7 @@ class StepReader::Reader {
     Constants constants;
   };
 
-  // What is held in one body.
+  // Memory that is held within one body.
   struct Root {
     std::string name;
     double bytes;
@@ -176,12 +176,12 @@ class StepReader::Reader::BodyReader {
       AddStep(StepKind::kPacked, var, name, call.args()).count.unknown = "a closure";
       NewRoot(var, BytesOf(var.ty()));
     } else {
-      // What else the virtual machine does is a view of its argument, or about shapes.
+      // Other virtual machine functions return a view of their argument, or shapes.
       for (const ir::Expr& arg : call.args()) Alias(var, arg);
     }
   }
 
-  /*! \brief Whether a variable is only another name of one; TVM drops it. */
+  /*! \brief True if a variable is only another name of one; TVM drops it. */
   bool IsOtherName(const ir::Var& var, const ir::Expr& value) {
     ir::Expr source = value;
     if (auto item = ir::TupleGetItem::Cast(value); item.defined()) {
@@ -273,7 +273,7 @@ class StepReader::Reader::BodyReader {
     if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
     if (name == "vm.builtin.reshape") return Alias(var, args[0]);
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
-    // What gives no tensor writes to its last argument.
+    // A function that returns no tensor writes to its last argument.
     const ir::Expr result = BytesOf(var.ty()) > 0 || args.empty() ? ir::Expr(var) : args.back();
     if (is_ours && IsComputed(kind)) {
       AddStep(StepKind::kPacked, var, kind, args).count = CountBuiltin(kind, args, result.ty());
@@ -445,7 +445,7 @@ class StepReader::Reader::BodyReader {
     return found == names_.end() ? std::string(var.name()) : found->second;
   }
 
-  /*! \brief What lies in a root at a time: it may be smaller than the storage. */
+  /*! \brief Tensor that lies in a root at a time: it may be smaller than the storage. */
   Allocation TenantOf(int root, int64_t at) const {
     const auto& tenants = tenants_[root];
     // First comes the storage itself.
@@ -516,7 +516,7 @@ class StepReader::Reader::BodyReader {
     }
   }
 
-  /*! \brief What of the memory of a call is its result, which the caller holds from there on. */
+  /*! \brief Bytes of a call's result, which the caller holds from there on. */
   double ResultOf(size_t step) const {
     return held_in_calls_[step] > 0 ? std::min(held_in_calls_[step], BytesOf(results_[step].ty()))
                                     : 0;

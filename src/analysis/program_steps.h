@@ -1,8 +1,7 @@
 /*!
  * \file analysis/program_steps.h
- * \brief What a worker runs, step by step, and what memory it holds meanwhile, read off the program
- * that TVM's virtual machine gets: kernels write to tensors in storages that
- * StaticPlanBlockMemory has planned.
+ * \brief Steps of a worker and the memory that it holds meanwhile, read off the program for TVM's
+ * virtual machine: kernels write to tensors in storages that StaticPlanBlockMemory has planned.
  *
  * Memory: a storage, a tensor that is allocated alone, or the result of a packed function or a call
  * is held from where it is made to the last use of anything that lies in it: tensors of a storage,
@@ -68,9 +67,9 @@ struct Body {
   /*! \brief At the peak, tensors with their sizes; what a call holds is one entry, and what of
    * storages holds no tensor. */
   std::vector<Allocation> alive;
-  /*! \brief Of a function: of constants in it and in those that it calls, each once. */
+  /*! \brief Bytes of constants in the function and in those that it calls, each once. */
   double constant_bytes = 0;
-  /*! \brief Of every storage and tensor that is allocated, in order. */
+  /*! \brief Bytes of every storage and tensor that is allocated, in order. */
   std::vector<double> allocations;
 };
 

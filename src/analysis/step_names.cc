@@ -14,7 +14,7 @@ using Rows = ffi::Array<ffi::Any>;
 
 Rows RowsOf(const ir::SeqExpr& seq);
 
-/*! \brief What the virtual machine calls for a call; empty where it does that by itself. */
+/*! \brief Function that the virtual machine calls for a call; empty if it calls none. */
 std::string CalleeOf(const ir::Call& call) {
   if (ir::GlobalVar::Is(call.op())) return ir::GlobalVar::Cast(call.op()).name();
   if (ir::ExternFunc::Is(call.op())) return ir::ExternFunc::Cast(call.op()).name();

@@ -1,7 +1,7 @@
 /*!
  * \file analysis/step_names.h
- * \brief The variables that the calls of a program give, in the order in which TVM's virtual
- * machine runs them, so that what it runs can be told by the names of the lowered module.
+ * \brief Lists the result names of a program's calls in the order of TVM's virtual machine, which
+ * maps executed steps to variables of the lowered module.
  *
  *     y = call_tir(fused_matmul_relu, (x, w))        ["fused_matmul_relu", "y"],
  *     z = call_dps_packed("distir.runtime.all_reduce", (y, ..))
@@ -22,7 +22,7 @@ namespace analysis {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief By function, for a module in front of CallTIRRewrite. */
+/*! \brief Names by function, for a module in front of CallTIRRewrite. */
 ffi::Map<ffi::String, ffi::Any> StepNames(const ir::IRModule& mod);
 
 }  // namespace analysis

@@ -1,7 +1,6 @@
 /*!
  * \file analysis/structural_index.h
- * \brief Numbers for objects of the IR that are different from each other, whatever their variables
- * are called.
+ * \brief Numbers structurally different IR objects; names of variables do not count.
  *
  * Worked example: of `f(x): return x + 1`, `g(x): return x * 2` and `h(y): return y + 1`, Find
  * gives 0, 1 and 0.
@@ -26,7 +25,7 @@ class StructuralIndex {
   /*! \brief The number of the first object that is equal to this one, in order from 0. A global
    * variable is equal to itself only. */
   size_t Find(const ffi::ObjectRef& object);
-  /*! \brief How many different ones there are. */
+  /*! \brief Number of different objects. */
   size_t size() const { return objects_.size(); }
 
  private:

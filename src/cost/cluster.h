@@ -1,6 +1,6 @@
 /*!
  * \file cost/cluster.h
- * \brief What the devices are joined by: latency, gap and bandwidth per axis of a mesh.
+ * \brief Links between devices: latency, gap and bandwidth per axis of a mesh.
  *
  * m messages that a device sends and receives at the same time, of b bytes in all, take alpha + m g
  * + b / beta seconds (LogGP: Alexandrov and others, "LogGP: incorporating long messages into the
@@ -73,7 +73,7 @@ class Cluster {
    * are on one host. {0, 1, 2, 3} is joined otherwise.
    */
   std::vector<int64_t> PatternOf(const std::vector<int64_t>& devices) const;
-  /*! \brief How near some devices are to each other, for plans: those of one ball of a level are
+  /*! \brief Closeness of some devices to each other, for plans: those of one ball of a level are
    * joined by links up to an index. Levels that tell none of these devices apart, or all, are left
    * out. */
   abi::Closeness ClosenessAmong(const std::vector<int64_t>& devices) const;

@@ -65,7 +65,7 @@ double Shared(const Layout& source, int64_t from, const Layout& target, int64_t 
                      : 0.0;
 }
 
-/*! \brief What devices receive, one after the other. */
+/*! \brief Sums up what devices receive, one device after the other. */
 class Receiver {
  public:
   Receiver(const Cluster& cluster, const Layout& source, const Layout& target,
@@ -218,7 +218,7 @@ ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const 
 double SecondsAlongDim(double launch, const Link& link, int64_t shards, double received,
                        double shard_bytes) {
   if (received <= 0 || shards <= 1) return 0;
-  // What is received straddles one border between shards more than it is long.
+  // A received range straddles at most one more shard than its length.
   const double messages = std::min(static_cast<double>(shards - 1), 1 + std::ceil(received));
   return launch + link.Seconds(static_cast<int64_t>(messages), received * shard_bytes);
 }

@@ -24,7 +24,7 @@
 namespace distir {
 namespace cost {
 
-/*! \brief Which block of a tensor each device of a mesh holds. The mesh has to outlive it. */
+/*! \brief Block of a tensor on each device of a mesh. The mesh has to outlive it. */
 class Layout {
  public:
   Layout(const mesh::Mesh& mesh, const mesh::Sharding& sharding);
@@ -62,7 +62,7 @@ struct ExchangeCost {
   int64_t messages = 0;  // the most that a device receives
 };
 
-/*! \brief What an exchange takes, of a tensor of any size. */
+/*! \brief Terms of an exchange's time, for a tensor of any size. */
 struct ExchangeTerms {
   /*! \brief A device is done after latency + gaps + bytes * per_byte; those that others are not
    * earlier than are left out. */
@@ -89,7 +89,7 @@ class LinkTable {
 };
 
 /*!
- * \brief From one layout to another. The layouts may be on different device sets.
+ * \brief Terms of an exchange from one layout to another, which may be on different device sets.
  * \param links Between the devices of both; null to ask the cluster.
  */
 ExchangeTerms TermsOfExchange(const Cluster& cluster, const Layout& source, const Layout& target,

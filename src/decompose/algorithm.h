@@ -33,7 +33,7 @@ struct DecomposedCall {
 
   ir::Expr arg(size_t i) const { return call.args()[i]; }
   const ir::Node& attrs() const { return call.attrs(); }
-  /*! \brief Whether a dimension of an operand has a decomposed factor that is sharded. */
+  /*! \brief True if a dimension of an operand has a decomposed factor that is sharded. */
   bool IsDecomposed(size_t operand, int dim) const;
   /*! \brief The type of the call's value on whole tensors. */
   ir::Type result() const { return rules::StripDistribution(call.ty()); }

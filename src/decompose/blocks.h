@@ -1,7 +1,7 @@
 /*!
  * \file decompose/blocks.h
- * \brief What a device has of the dimensions that positions name: its block, as one dimension, and
- * which of the positions lie in it, at which place.
+ * \brief Blocks of indexed dimensions: each device's block as one dimension, and the positions that
+ * lie in it.
  *
  * Worked example: the first two dimensions of x, (6, 8, 5), are named by positions, and the first
  * is sharded two ways. Split gives (2, 24, 5), of which a device has (1, 24, 5). Position (4, 7) is
@@ -30,16 +30,16 @@ ir::Expr ShardsBack(const ir::Expr& x, const ir::NodeArray<ir::Expr>& shape, int
 
 /*! \brief Elements `begin` to `end` along one dimension. */
 ir::Expr Cut(const ir::Expr& x, int dim, int64_t begin, int64_t end, Writer* w);
-/*! \brief What the places along the last dimension, of known size, have, each without it. */
+/*! \brief Elements at each place of the last dimension, of known size, which is dropped. */
 std::vector<ir::Expr> Columns(const ir::Expr& x, Writer* w);
 
 /*! \brief The blocks of a tensor along consecutive dimensions of known size. */
 class Blocks {
  public:
-  /*! \param num How many dimensions, from `begin` on. */
+  /*! \param num Number of dimensions, from `begin` on. */
   Blocks(const ir::Expr& x, int begin, int num, Writer* w);
 
-  /*! \brief How many of the dimensions are sharded. */
+  /*! \brief Number of dimensions that are sharded. */
   int num_sharded() const { return static_cast<int>(sharded_.size()); }
   /*! \brief Places in a block. */
   int64_t places() const { return places_; }

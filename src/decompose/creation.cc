@@ -16,7 +16,7 @@ namespace {
 using mesh::AxisList;
 using mesh::Sharding;
 
-/*! \brief Whether every shard is one element: then no whole is smaller than the positions of all.
+/*! \brief True if every shard is one element: then no whole is smaller than the positions of all.
  */
 bool IsOfSingleElements(const ir::TensorType& type, const Sharding& sharding) {
   rules::Sizes sizes = rules::StaticSizes(type);
@@ -26,7 +26,7 @@ bool IsOfSingleElements(const ir::TensorType& type, const Sharding& sharding) {
   return true;
 }
 
-/*! \brief How the result lies that is made instead of `whole` for `wanted`; null where a
+/*! \brief Sharding of the result that is made instead of `whole` for `wanted`; null if a
  * redistribution of the whole does as well. */
 std::optional<Sharding> MadeSharding(const std::vector<bool>& made, Sharding whole,
                                      const Sharding& wanted) {

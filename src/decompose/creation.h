@@ -1,6 +1,6 @@
 /*!
  * \file decompose/creation.h
- * \brief Values that every device would make, of which each uses a shard only.
+ * \brief Finds values that every device makes in full although each uses a shard only.
  *
  * If only results have a factor, no operand says how it is sharded: type inference gives a result
  * that is replicated along it, and a redistribution cuts it. Where an algorithm can make the
@@ -38,9 +38,9 @@ class Creations {
  public:
   Creations(const ir::Function& function, dialect::MeshTable* meshes);
 
-  /*! \brief What is to be made instead of a redistribution, or null. */
+  /*! \brief Value to make instead of a redistribution, or null. */
   const Creation* Find(const ir::Call& redistribution) const;
-  /*! \brief Whether nothing else uses the whole value of a variable. */
+  /*! \brief True if nothing else uses the whole value of a variable. */
   bool IsOnlyInPieces(const ir::Var& var) const { return only_in_pieces_.count(var.get()) > 0; }
   bool empty() const { return found_.empty(); }
 

@@ -37,7 +37,7 @@ std::optional<Found> Find(const ir::Call& call, rules::Decisions* decisions) {
   return Found{decomposition, *decisions->Of(call)};
 }
 
-/*! \brief Whether a dimension of a decomposed factor does not divide into its shards. */
+/*! \brief True if a dimension of a decomposed factor does not divide into its shards. */
 bool IsUneven(const rules::FactorRule& rule, const std::vector<rules::TensorFactors>& tensors,
               const std::vector<ir::TensorType>& types,
               const std::vector<mesh::Sharding>& shardings) {
@@ -76,7 +76,7 @@ class Decomposer : public ir::FunctionRewriter {
     });
   }
 
-  /*! \brief Whether there is anything to write otherwise. */
+  /*! \brief True if the pass changes anything. */
   bool any() const { return !found_.empty() || (calls_ == Calls::kAll && !creations_.empty()); }
 
  private:
@@ -105,7 +105,7 @@ class Decomposer : public ir::FunctionRewriter {
     BindAs(var, result, inferred, &writer);
   }
 
-  /*! \brief What is written from here on computes a call. */
+  /*! \brief Credits the bindings written from here on to a call. */
   void CreditCall(const ir::Var& var, const ir::Call& call) {
     Credit("DecomposeSharded", ir::CalleeName(call), var);
   }

@@ -1,7 +1,7 @@
 /*!
  * \file decompose/pass.h
- * \brief DecomposeSharded: calls that are sharded along a dimension of which they need all become
- * operators on shards.
+ * \brief DecomposeSharded: rewrites calls that need all of a sharded dimension to operators on
+ * shards.
  */
 #ifndef DISTIR_DECOMPOSE_PASS_H_
 #define DISTIR_DECOMPOSE_PASS_H_
@@ -19,7 +19,7 @@ ir::IRModule DecomposeSharded(const ir::IRModule& mod);
 /*! \brief Rewrites only the calls of which a decomposed factor is uneven, before they are padded,
  * where their decomposition takes that (rules/tails.h); the module itself where there are none. */
 ir::IRModule DecomposeUneven(const ir::IRModule& mod);
-/*! \brief Whether a call on DTensors has to be decomposed. */
+/*! \brief True if a call on DTensors has to be decomposed. */
 bool IsSharded(const ir::Call& call, rules::Decisions* decisions);
 
 }  // namespace decompose

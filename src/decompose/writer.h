@@ -1,7 +1,7 @@
 /*!
  * \file decompose/writer.h
- * \brief Writes calls of ordinary operators on DTensors: types them, and moves what lies otherwise
- * than their rules need it.
+ * \brief Writes calls of ordinary operators on DTensors: infers their types, and redistributes
+ * operands for their rules.
  *
  * Calls are made by TVM's own constructors (`relax.op.sum`). Each is typed by
  * rules/call/infer_type.h; an operand that the rule wants placed differently is redistributed
@@ -76,8 +76,8 @@ class Writer {
   ir::Expr Even(const ir::Expr& x, int dim);
   /*! \brief 0, 1, .. of int64 up to `size`, made replicated, then placed. */
   ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
-  /*! \brief Which of the shards along `axes` a device has, as dimension `dim` of `rank`, the others
-   * of size 1: 0, 1, .. of int64 over the devices. */
+  /*! \brief Index of the device's shard along `axes`, as dimension `dim` of `rank`, the others of
+   * size 1: 0, 1, .. of int64 over the devices. */
   ir::Expr ShardIndex(const mesh::AxisList& axes, int dim, int rank);
   /*! \brief 0, 1, .. of int64, `size` of them, sharded along `axes`; each device makes its own
    * where they divide. */

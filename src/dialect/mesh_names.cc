@@ -34,8 +34,8 @@ ffi::Any NamesIn(const ffi::ObjectRef& frame) {
   return attrs->at(kMeshAxesAttr);
 }
 
-/*! \brief What an attribute of names calls the axes of a mesh of the global infos; empty if
- * nothing, or if it is no such attribute, which passes refuse. */
+/*! \brief Axis names that an attribute gives a mesh of the global infos; empty if it gives none, or
+ * if it is malformed, which passes refuse. */
 AxisNames NamesAmong(const ffi::Any& attribute, const ir::GlobalInfoMap& infos,
                      const ir::DeviceMesh& device_mesh) {
   const auto names = attribute.try_cast<ffi::Map<ffi::String, ffi::Array<AxisNames>>>();
@@ -51,7 +51,7 @@ AxisNames NamesAmong(const ffi::Any& attribute, const ir::GlobalInfoMap& infos,
   return {};
 }
 
-/*! \brief By the object of a mesh, which is kept, so that no other one has its address. */
+/*! \brief Names by mesh object; keeps the object, so that no other one gets its address. */
 class Remembered {
  public:
   static Remembered& Global() {

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/mesh_names.h
- * \brief Names of mesh axes for whoever sees a mesh but no module, as type inference does.
+ * \brief Keeps names of mesh axes for code that has a mesh but no module, as type inference.
  *
  * A module says them in an attribute. While one is parsed, TVM's builder knows what stands above
  * a call. Otherwise the mesh's object is known from where it was named last (a `dx.Mesh`, or a

@@ -18,7 +18,7 @@ namespace dialect {
 
 namespace {
 
-// Where TVMScript's examples keep meshes; views are appended there.
+// Name under which TVMScript keeps meshes; views are appended there.
 constexpr const char* kMeshInfo = "mesh";
 
 ffi::Map<ffi::String, ffi::Array<AxisNames>> NamesOf(const ir::IRModule& mod) {

@@ -1,7 +1,7 @@
 /*!
  * \file dialect/mesh_table.h
- * \brief The device meshes of a module: between TVM's (DeviceMesh, Placement) and shardings on root
- * meshes.
+ * \brief Table of a module's device meshes: maps TVM's (DeviceMesh, Placement) to shardings on root
+ * meshes and back.
  *
  * Meshes over the same devices that are reshapes, transposes or refinements of each other are
  * *views* of one root, the first of them in the module. Passes compute on roots; types name a view
@@ -42,13 +42,13 @@ using AxisNames = ffi::Array<ffi::String>;
 
 mesh::Mesh ToMesh(const ir::DeviceMesh& device_mesh);
 
-/*! \brief Whether a function takes, makes or returns DTensors. */
+/*! \brief True if a function takes, makes or returns DTensors. */
 bool IsDistributed(const ir::Function& function);
 /*! \brief Marks a function of which LegalizeRedistribute has written out the reductions that rules
  * imply; without it, a second run would add them again. */
 constexpr const char* kExplicitReductions = "distir.explicit_reductions";
 bool HasExplicitReductions(const ir::Function& function);
-/*! \brief Whether all distributed functions of a module are marked so. */
+/*! \brief True if all distributed functions of a module are marked so. */
 bool HasExplicitReductions(const ir::IRModule& mod);
 
 /*! \brief A manual region: its mesh (mesh/region.h) is a root of its own, on which its values lie.
@@ -81,7 +81,7 @@ class MeshTable {
   const mesh::Mesh& Root(int root) const { return roots_[root]; }
   /*! \brief The root as the module's object. */
   ir::DeviceMesh RootMesh(int root) const { return views_[root_views_[root]].object; }
-  /*! \brief What each axis of a mesh is on its root; valid until another mesh is entered. */
+  /*! \brief Axes of a mesh on its root; valid until another mesh is entered. */
   const std::vector<mesh::AxisList>& AxesOf(const ir::DeviceMesh& device_mesh) {
     return views_[ViewOf(device_mesh)].axes;
   }
@@ -93,7 +93,7 @@ class MeshTable {
   }
   /*! \brief The sharding of a type, on the names of its own mesh or else of the root. */
   std::string Text(const ir::DTensorType& type);
-  /*! \brief The same, and on which mesh, if the module has several. */
+  /*! \brief The sharding, and its mesh if the module has several. */
   std::string TextAmongMeshes(const ir::DTensorType& type);
   std::string TextAmongMeshes(int root, const mesh::Sharding& sharding) const;
   /*! \brief A mesh with the names that Text uses for it: "(dp=2, tp=4) of devices 0..7". */
@@ -113,7 +113,7 @@ class MeshTable {
    * \throws ValueError naming the type when placement and rank do not agree.
    */
   const mesh::Sharding& ShardingOf(const ir::DTensorType& type);
-  /*! \brief Whether a static dimension does not divide into its shards, in a tensor of a type. */
+  /*! \brief True if a static dimension does not divide into its shards, in a tensor of a type. */
   bool IsUneven(const ir::Type& type);
   const mesh::Sharding& ShardingOf(const ir::DeviceMesh& device_mesh,
                                    const ir::Placement& placement, int ndim);
@@ -153,7 +153,7 @@ class MeshTable {
     int root;
     std::vector<mesh::AxisList> axes;  // on the root
   };
-  /*! \brief What one placement object says of tensors of one rank, on one view. */
+  /*! \brief Key of a placement object, for tensors of one rank, on one view. */
   struct PlacementKey {
     const ffi::Object* placement;
     int view;

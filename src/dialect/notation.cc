@@ -1,6 +1,6 @@
 /*!
  * \file dialect/notation.cc
- * \brief Shardings of types in the notation of users, and the meshes that it names, for Python.
+ * \brief Prints shardings of types and their meshes in the users' notation, for Python.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>

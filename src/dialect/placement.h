@@ -1,6 +1,6 @@
 /*!
  * \file dialect/placement.h
- * \brief Placements as types state them: read, compared, and those of a type's tensors.
+ * \brief Reads and compares placements of types, and collects those of a type's tensors.
  */
 #ifndef DISTIR_DIALECT_PLACEMENT_H_
 #define DISTIR_DIALECT_PLACEMENT_H_
@@ -18,16 +18,16 @@ std::vector<int> PlacementDims(const ir::Placement& placement);
 /*! \brief A placement as TVMScript writes it: "S[0], R". */
 std::string PlacementText(const ir::Placement& placement);
 
-/*! \brief Whether two placements say the same of every axis. */
+/*! \brief True if two placements say the same of every axis. */
 bool SamePlacement(const ir::Placement& a, const ir::Placement& b);
-/*! \brief Whether two types name the same placement on the same mesh object. */
+/*! \brief True if two types name the same placement on the same mesh object. */
 bool SamePlacement(const ir::DTensorType& a, const ir::DTensorType& b);
-/*! \brief Whether two types, which may be tuples, place their tensors alike. */
+/*! \brief True if two types, which may be tuples, place their tensors alike. */
 bool SamePlacements(const ir::Type& a, const ir::Type& b);
 
-/*! \brief Whether a type has a DTensor. */
+/*! \brief True if a type has a DTensor. */
 bool HasDTensor(const ir::Type& type);
-/*! \brief Whether an argument of a call has one. */
+/*! \brief True if an argument of a call has one. */
 bool TakesDTensors(const ir::Call& call);
 /*! \brief Appends the DTensor types among a type's tensors, in order; null for plain tensors. */
 void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out);

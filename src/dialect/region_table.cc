@@ -1,6 +1,6 @@
 /*!
  * \file dialect/region_table.cc
- * \brief The manual regions of a mesh table.
+ * \brief Keeps the manual regions of a mesh table.
  */
 #include <algorithm>
 

@@ -36,7 +36,7 @@ std::vector<int> LinkedDims(const rules::FactorRule& rule, const rules::TensorFa
 
 class Search {
  public:
-  /*! \param is_upstream Whether to look only at what a value is computed from. */
+  /*! \param is_upstream True if to look only at what a value is computed from. */
   Search(Program* program, int root, const mesh::AxisRef& axis, bool is_upstream)
       : program_(*program), root_(root), axis_(axis), is_upstream_(is_upstream) {}
 
@@ -101,7 +101,7 @@ class Search {
     if (!is_upstream_) enter(node.results, node.rule->results);
   }
 
-  /*! \brief To the other side of a manual region's border, where the axis has another name. */
+  /*! \brief Crosses the border of a manual region, behind which the axis has another name. */
   void Cross(int before, const Place& at, const Node& node) {
     const bool is_result = node.results[0] == at.slot;
     if (is_upstream_ && !is_result) return;

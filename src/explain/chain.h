@@ -1,6 +1,6 @@
 /*!
  * \file explain/chain.h
- * \brief From a sharded dimension back to what stated it.
+ * \brief Finds the chain from a sharded dimension back to the annotation that states it.
  *
  * Dimensions are linked where an operator has the same factor in both (rules/factor/factor_rule.h),
  * and across calls of functions. A chain is a shortest way along dimensions that have the axis, to

@@ -43,7 +43,7 @@ struct Reader {
   size_t operand;
 };
 
-/*! \brief What it takes to compute a call in one way. */
+/*! \brief Cost and moves of one way to compute a call. */
 struct Way {
   double bytes = 0;
   double seconds = 0;
@@ -70,7 +70,7 @@ class Conflict {
     const mesh::Sharding target = WithoutPartial(want_);
     const bool was_partial = !have_.partial.empty();
     const redistribute::Plan* plan = program_.PlanOf(view_, slot_, have_, target);
-    // What is only reduced, and what devices take their parts of, disagrees with nobody.
+    // Reductions, and slices of replicated values, are no disagreement.
     const bool disagrees = plan != nullptr && Disagrees(&program_, view_, slot_, want_);
     const std::string view = program_.ViewText(moved_.ty());
     std::string verb = " is redistributed from ";
@@ -123,7 +123,7 @@ class Conflict {
 
   // ---- what each side costs
 
-  /*! \brief What an operand of the reader was before it was moved for it. */
+  /*! \brief Slot of a reader's operand before it was moved for the reader. */
   int SlotBefore(const Node& node, size_t operand) const {
     const int slot = node.operands[operand];
     auto source = source_of_.find(slot);
@@ -139,7 +139,7 @@ class Conflict {
     }
   }
 
-  /*! \brief How the result of the reader is wanted: as it is in the end. */
+  /*! \brief Sharding that the reader's result has in the end. */
   const mesh::Sharding& Wanted(int slot) const {
     auto moved = moved_from_.find(slot);
     const bool is_moved_once = moved != moved_from_.end() && moved->second.size() == 1;

@@ -1,6 +1,6 @@
 /*!
  * \file explain/conflict.h
- * \brief Why a tensor is redistributed: the two sides, what each costs, and what would avoid it.
+ * \brief Explains a redistribution: the two sides, their costs, and annotations that avoid it.
  *
  * Worked example: total = add(a, b) with a ('dp', None) and b (None, 'dp'), b redistributed to
  * ('dp', None). One side computes total by a's sharding and moves b, the other by b's and moves a
@@ -20,11 +20,11 @@ namespace explain {
 /*! \brief "1,024 bytes per device, 3.2 us by the cost model". */
 std::string CostText(double bytes, double seconds);
 
-/*! \brief What would have to be stated of a variable, in the words of a plan. */
+/*! \brief Annotation of a variable that avoids a move, in the words of a plan. */
 struct Advice {
   std::string function, variable, dims;
-  /*! \brief Whether it says what all dimensions would have to be; else it only takes back the one
-   * in which the sides differ, and the lines do not say it. */
+  /*! \brief True if it states all dimensions; else it only takes back the one in which the sides
+   * differ, and is not printed. */
   bool is_complete;
 };
 
@@ -41,7 +41,7 @@ MoveExplanation ExplainMove(Program* program, const FunctionView& view, const ir
                             const ir::Var& moved);
 
 /*!
- * \brief Whether two sides disagree about a move: more is sent than a reduction, and more than
+ * \brief True if two sides disagree about a move: more is sent than a reduction, and more than
  * nothing. True where the size is not known.
  */
 bool Disagrees(Program* program, const FunctionView& view, int slot, const mesh::Sharding& want);

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxChain = 64;
 constexpr size_t kMaxNames = 3;
 
-/*! \brief What TVM writes for the sharding of all dimensions. */
+/*! \brief Placement that TVM prints for the sharding of all dimensions. */
 std::string PlacementText(const Fact& fact, const char* more = "") {
   return fact.placement.empty() ? "" : " (placement \"" + fact.placement + "\"" + more + ")";
 }

@@ -1,6 +1,6 @@
 /*!
  * \file explain/explainer.h
- * \brief Lines about one variable: what made it, how it is sharded and why, where it moves.
+ * \brief Explains one variable: its origin, its sharding with the cause, its redistributions.
  */
 #ifndef DISTIR_EXPLAIN_EXPLAINER_H_
 #define DISTIR_EXPLAIN_EXPLAINER_H_
@@ -21,8 +21,8 @@ class Explainer {
 
   /*! \brief All that is known of the variable. */
   std::vector<std::string> Run();
-  /*! \brief How its one tensor is sharded where it is not as another, with the chains back to what
-   * is stated. */
+  /*! \brief Explains the sharding of its one tensor where it differs from `other`, with chains to
+   * annotations. */
   std::vector<std::string> ShardingUnlike(const mesh::Sharding& other);
 
  private:
@@ -49,7 +49,7 @@ class Explainer {
 
   /*! \brief The redistribution that made the variable, and those of it. */
   void ExplainMoves();
-  /*! \brief What moves lead to from a variable: the last ones, which something else reads. */
+  /*! \brief Collects the last moves from a variable, whose results something else reads. */
   void CollectEnds(const ir::Expr& var, std::vector<ir::Var>* ends) const;
 
   Program& program_;

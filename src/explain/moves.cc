@@ -22,7 +22,7 @@ class Moves {
   }
 
  private:
-  /*! \brief Whether a binding moves what another one on the same devices gives. */
+  /*! \brief True if a binding moves what another one on the same devices gives. */
   static bool IsStep(const Bound& bound) {
     return bound.move && bound.move->source.defined() &&
            bound.move->collective != abi::Collective::kSend;
@@ -35,7 +35,7 @@ class Moves {
     return false;
   }
 
-  /*! \brief Whether something else than the next move reads a variable, or it is stated. */
+  /*! \brief True if the variable is stated, or a reader is not the next move. */
   bool IsEnd(const ir::Var& var) const {
     auto users = view_.users.find(var.get());
     if (users == view_.users.end() || IsStated(var)) return true;

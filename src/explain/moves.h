@@ -1,6 +1,6 @@
 /*!
  * \file explain/moves.h
- * \brief The redistributions and reductions of a function, from a tensor to those who read it.
+ * \brief Lists the redistributions and reductions of a function, from a tensor to its readers.
  *
  * A move leads from a tensor that is computed or stated, through collectives, to one that something
  * else reads. Each collective belongs to one move, the first that it is on.
@@ -34,7 +34,7 @@ struct MovedTensor {
 
 std::vector<MovedTensor> ListMoves(Program* program, const FunctionView& view);
 
-/*! \brief Why there is such a move: of the dimensions in which both sides differ. */
+/*! \brief Cause of a move, for the dimensions in which both sides differ. */
 struct MoveCause {
   std::vector<std::string> source;  // why the origin is sharded as it is
   std::vector<std::string> target;  // why the end is

@@ -207,7 +207,7 @@ FunctionView Program::Read(const std::string& name, const ir::Function& function
         users.push_back(static_cast<int>(i));
     });
   }
-  // What moves links its source to its result, dimension by dimension.
+  // A move links its source to its result, dimension by dimension.
   for (const Bound& each : view.bound) {
     if (!each.move || !each.move->source.defined()) continue;
     const SlotList from = view.SlotsOf(each.move->source), to = view.SlotsOf(each.var);
@@ -322,7 +322,7 @@ void Program::ReadLocalFacts(FunctionView* view) {
   // Our passes keep names. TVM's may give new ones, from lv and gv up, which may be those of other
   // variables before (FuseOps), but then there are fewer.
   view->is_changed = num_found < known.num_listed;
-  // What is returned has slots of its own.
+  // Returned values have slots of their own.
   for (const propagation::Node& node : view->graph.nodes) {
     for (int slot : node.results) {
       const bool is_result = std::find(view->graph.results.begin(), view->graph.results.end(),
@@ -528,7 +528,7 @@ const redistribute::Plan* Program::PlanOf(const FunctionView& view, int slot,
       size.dims[d] *= shards;
       size.bytes *= static_cast<double>(shards);
     }
-    // What shards do not divide is padded before it moves.
+    // A dimension that shards do not divide is padded before it moves.
     const int64_t parts =
         std::lcm(mesh::NumShards(source.dims[d]), mesh::NumShards(target.dims[d]));
     const int64_t padded = (size.dims[d] + parts - 1) / parts * parts;

@@ -1,7 +1,7 @@
 /*!
  * \file explain/program.h
- * \brief A module at any stage as explanations need it: how every tensor is sharded, what links
- * tensors, what moves them.
+ * \brief Reads a module of any phase for explanations: shardings of all tensors, links between
+ * them, and moves.
  *
  * Nothing is kept while passes run but a few names (`distir.stated`, `distir.made`,
  * `distir.shardings`, attributes of functions); the rest is read off the module when somebody asks:
@@ -35,23 +35,23 @@ using propagation::SlotList;
 inline std::string Quoted(const std::string& name) { return "`" + name + "`"; }
 inline std::string NameOf(const ir::Expr& var) { return ir::Var::Cast(var).name(); }
 
-/*! \brief How one tensor is sharded; the index is that of the slot in the function's graph. */
+/*! \brief Sharding of one tensor; the index is that of the slot in the function's graph. */
 struct Fact {
-  /*! \brief Whether the module says it; the rest is empty if not. */
+  /*! \brief True if the module says it; the rest is empty if not. */
   bool is_known = true;
   int root = -1;            // -1: not distributed
   mesh::Sharding sharding;  // `partial` is what its value is partial over, before it is reduced
   std::string placement;    // as TVMScript says it, without what is partial
   bool is_stated = false;
-  /*! \brief Of each dimension how many shards were stated, if propagation may have added others
-   * behind them; else empty. */
+  /*! \brief Stated number of shards per dimension, if propagation may have added others behind
+   * them; else empty. */
   std::vector<int64_t> stated_shards = {};
   /*! \brief Dimensions of which an annotation was taken back, and the shards that it stated. */
   std::vector<std::pair<int, int64_t>> taken_back = {};
-  /*! \brief Whether it was stated that a dimension is sharded by an axis that shards it. */
+  /*! \brief True if an annotation states an axis that shards the dimension. */
   bool States(size_t dim, const mesh::AxisRef& axis) const;
-  /*! \brief Why it is partial: a node of the function, and a dimension of one of its operands; or,
-   * without a dimension, the operand that is partial already. */
+  /*! \brief Cause of a partial value: a node of the function, and a dimension of one of its
+   * operands; or, without a dimension, the operand that is partial already. */
   struct Cause {
     int node = -1;
     int operand = -1;
@@ -63,7 +63,7 @@ struct Fact {
 struct Move {
   std::string kind;  // "redistribute", or the name of the collective
   std::optional<abi::Collective> collective;
-  /*! \brief Whether it does no more than to bring a tensor from one sharding to another. */
+  /*! \brief True if the move only changes the sharding of a tensor. */
   bool changes_sharding = true;
   ir::Expr source;  // a variable, or null for what another device set sends
   bool is_reduction = false;
@@ -77,7 +77,7 @@ struct Bound {
   std::optional<Move> other_collective;  // as of segments, of tokens, or fused with operators
 };
 
-/*! \brief What pass made a variable, in computing which call. */
+/*! \brief Pass that made a variable, and the call that it computed. */
 struct Origin {
   std::string pass, op, variable;
 };
@@ -115,7 +115,7 @@ struct TensorOf {
   }
 };
 
-/*! \brief The same tensor on the other side of a call. */
+/*! \brief One tensor on the other side of a call. */
 struct AcrossCall {
   TensorOf tensor;
   bool is_upstream;  // its value is given to the call, or by it
@@ -133,9 +133,9 @@ class Program {
    * what calls give, and the other way. */
   const std::vector<AcrossCall>& AcrossCalls(const TensorOf& tensor);
 
-  /*! \brief Whether PropagateSharding has noted what was stated; else the user wrote all of it. */
+  /*! \brief True if PropagateSharding has noted what was stated; else the user wrote all of it. */
   bool IsPropagated() const { return is_propagated_; }
-  /*! \brief Whether all functions are as this package's passes left them. */
+  /*! \brief True if no other pass has changed the functions since this package's passes. */
   bool IsUnchanged();
   /*! \brief Variables that an annotation or a type stated, and that no function has any more. */
   const std::vector<std::string>& LostVariables();
@@ -143,7 +143,7 @@ class Program {
   std::string Text(int root, const mesh::Sharding& sharding) const {
     return meshes_.Text(root, sharding);
   }
-  /*! \brief The same, and on which mesh, if the module has several. */
+  /*! \brief The sharding, and its mesh if the module has several. */
   std::string TextAmongMeshes(int root, const mesh::Sharding& sharding) const {
     return meshes_.TextAmongMeshes(root, sharding);
   }
@@ -162,7 +162,7 @@ class Program {
   FunctionView Read(const std::string& name, const ir::Function& function);
   void ReadFacts(FunctionView* view);
   /*! \brief The placements that the types of variables state. */
-  /*! \brief What crosses the border of a manual region, which states its manual axes. */
+  /*! \brief Reads the borders of manual regions, which state their manual axes. */
   void ReadBorders(FunctionView* view);
   static void ReadPlacements(FunctionView* view);
   void ReadLocalFacts(FunctionView* view);
@@ -172,7 +172,7 @@ class Program {
                         const std::function<void(Fact*, std::istringstream&)>& read);
   void ReadOpen(FunctionView* view);
   void ReadCalls();
-  /*! \brief Whether LowerDistIR has left a function as it was. */
+  /*! \brief True if LowerDistIR has left a function as it was. */
   bool IsApart(const std::string& function) const;
   void ReadPartial(FunctionView* view);
   std::optional<Move> MoveOf(const FunctionView& view, const ir::Var& var, const ir::Call& call);

@@ -43,7 +43,7 @@ const GlobalFunction kRange("ir.Range_from_min_extent");
 
 const Node kNoSpan;
 
-// What a program has for each operator is made in place.
+// Objects that a program has for each operator are made in place.
 const EmptyObject kCall("ir.Call", {"args", "attrs", "op", "span", "ty", "ty_args"});
 const Field<Node> kSpan("ir.Expr", "span");
 const Field<Type> kType("ir.Expr", "ty");

@@ -1,6 +1,6 @@
 /*!
  * \file ir/data_extents.h
- * \brief Extents that TVM states although they depend on data.
+ * \brief Handles operators whose result has an extent that depends on data, although TVM types it.
  */
 #ifndef DISTIR_IR_DATA_EXTENTS_H_
 #define DISTIR_IR_DATA_EXTENTS_H_
@@ -10,7 +10,7 @@
 namespace distir {
 namespace ir {
 
-/*! \brief Whether the first result of a call, a tuple, may have fewer rows than its type says: the
+/*! \brief True if the first result of a call, a tuple, may have fewer rows than its type says: the
  * boxes that a non-maximum suppression keeps, which TVM types as if all were kept. Also of null. */
 bool HasDataExtent(const Call& call);
 

@@ -1,6 +1,6 @@
 /*!
  * \file ir/leaves.h
- * \brief The walks over what a type is made of, tuples flattened.
+ * \brief Walks over the leaves of types, with tuples flattened.
  *
  * Worked example: the leaves of Tuple(Tensor((4,)), Tuple(Shape([2]), Object)) are Tensor((4,)),
  * Shape([2]) and Object, in this order.
@@ -14,7 +14,7 @@
 namespace distir {
 namespace ir {
 
-/*! \brief Whether one of the leaves fulfils the predicate; leaves behind it are not looked at. */
+/*! \brief True if one of the leaves fulfils the predicate; leaves behind it are not looked at. */
 template <typename Predicate>
 bool AnyLeaf(const Type& type, const Predicate& predicate) {
   auto tuple = TupleType::Cast(type);

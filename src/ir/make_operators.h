@@ -1,6 +1,6 @@
 /*!
  * \file ir/make_operators.h
- * \brief TVM's functions that make calls of operators, their types not yet inferred.
+ * \brief Makes calls of operators by TVM's functions; types are not yet inferred.
  *
  * Each is resolved when the library is loaded. `make::kNnSoftmax` is `relax.op.nn.softmax`.
  */

@@ -53,7 +53,7 @@ namespace ir {
  public:                                      \
   const Type& accessor() const { return accessor##_field_(*this); }
 
-// The same of a plain value.
+// Accessor of a plain value.
 #define DISTIR_GET_VALUE(Result, Stored, accessor) \
  private:                                          \
   static const Field<Stored> accessor##_field_;    \
@@ -77,7 +77,7 @@ class PrimType : public Type {
   DISTIR_GET_VALUE(DLDataType, DLDataType, dtype)
 };
 
-/*! \brief What a tensor has where its dtype is unknown: no bits, and neither float nor integer. */
+/*! \brief Stand-in for an unknown dtype: no bits, and neither float nor integer. */
 inline constexpr DLDataType kUnknownDtype{kDLOpaqueHandle, 0, 0};
 
 class Expr : public Node {
@@ -292,12 +292,12 @@ struct NamedOp {
   const ffi::Object* op;
 };
 constexpr int kNamedOpBits = 12;
-/*! \brief By the hash of the literal's address, the last one that was asked for. */
+/*! \brief Operator looked up last, by the hash of the literal's address. */
 extern std::atomic<const NamedOp*> last_named_ops[1 << kNamedOpBits];
 /*! \brief Looks the operator up and enters it. */
 const NamedOp* FindNamedOp(const char* name, std::atomic<const NamedOp*>* entry);
 
-/*! \brief Whether the callee is the registered operator of this name, which must be a string
+/*! \brief True if the callee is the registered operator of this name, which must be a string
  * literal. */
 inline bool IsOp(const Expr& op, const char* name) {
   constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio: spreads addresses

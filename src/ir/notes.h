@@ -1,6 +1,6 @@
 /*!
  * \file ir/notes.h
- * \brief Function attributes that passes leave for `explain`, and nothing else depends on.
+ * \brief Notes of passes for `explain`: function attributes that nothing else depends on.
  *
  * Notes are printed and parsed with a function, and passes of TVM keep them, but they take no part
  * in structural comparison: a program is equal to the same program without notes, and has the same

@@ -1,6 +1,6 @@
 /*!
  * \file ir/operator_attrs.h
- * \brief The attributes of TVM's operators that the library reads, by type and field.
+ * \brief Attributes of TVM's operators that the library reads, by type and field.
  *
  * Each is resolved when the library is loaded, so a release of TVM that renames one fails on import
  * with a message that names it. `attrs::kSoftmaxAxis` is field `axis` of

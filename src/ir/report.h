@@ -1,6 +1,6 @@
 /*!
  * \file ir/report.h
- * \brief What a pass did, as numbers: how often something was done, and why something was not.
+ * \brief Numbers of a pass: how often it did something, and why it skipped something.
  *
  *     Count("all_gather");                          // one more
  *     Skip("defer_reductions", "used elsewhere");   // one more, for this reason

@@ -11,7 +11,7 @@ namespace ir {
 
 namespace {
 
-/*! \brief What a map makes of all elements; the same array where nothing changes. */
+/*! \brief Maps an array; returns it unchanged if no element changes. */
 template <typename T, typename Map>
 ffi::Array<T> MapAll(const ffi::Array<T>& all, const Map& map) {
   std::optional<ffi::Array<T>> mapped;  // none: no element is another so far
@@ -204,7 +204,7 @@ void FunctionRewriter::Alias(const Var& var, const Expr& value) {
   // A variable of a dataflow block must not be seen behind the block.
   bool leaves_block = !DataflowVar::Is(var) && writer_->is_dataflow();
   if (Var::Is(value) && !leaves_block) {
-    // What was made in place of the variable has its name from now on.
+    // The value that replaces the variable takes its name.
     auto made = std::find_if(emitted_.begin(), emitted_.end(),
                              [&value](const Var& each) { return each.same_as(value); });
     if (made != emitted_.end()) {

@@ -83,12 +83,13 @@ class FunctionRewriter {
   virtual bool RewritePurity(bool is_pure) { return is_pure; }
   /*! \brief An expression with its variables replaced. */
   virtual Expr Rewrite(const Expr& expr);
-  /*! \brief Whether bindings stay in dataflow blocks; otherwise all blocks and variables become
+  /*! \brief True if bindings stay in dataflow blocks; otherwise all blocks and variables become
    * plain ones. */
   virtual bool KeepsDataflow() const { return true; }
-  /*! \brief Whether what stays as it is keeps its objects: a variable whose name, kind and type
-   * stay, a call whose arguments do, their binding. So a pass that changes little writes little.
-   * Not for a pass whose input stays in the module beside its output: a variable is bound once. */
+  /*! \brief True if unchanged parts keep their objects: a variable whose name, kind and type
+   * stay, a call whose arguments stay, and their binding. So a pass that changes little writes
+   * little. Not for a pass whose input stays in the module beside its output: a variable is bound
+   * once. */
   virtual bool KeepsUnchanged() const { return false; }
   /*! \brief Called when the variables emitted since the matching EnterScope go out of scope. */
   virtual void EnterScope() {}
@@ -122,7 +123,7 @@ class FunctionRewriter {
 
  private:
   Expr RewriteCall(const Call& call);
-  /*! \brief Whether what was rewritten is what it was, and stays it. */
+  /*! \brief True if the rewritten array equals the given one, and unchanged parts are kept. */
   template <typename T>
   bool Keeps(const ffi::Array<T>& rewritten, const ffi::Array<T>& given) const {
     return KeepsUnchanged() && rewritten.same_as(given);
@@ -160,7 +161,7 @@ Call BoundCall(const Binding& binding);
 /*! \brief Calls `visit` for every variable that an expression uses, branches included. */
 void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit);
 
-/*! \brief How often each variable is used in a function. */
+/*! \brief Counts the uses of each variable in a function. */
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function);
 
 }  // namespace ir

@@ -1,6 +1,6 @@
 /*!
  * \file ir/size_arithmetic.h
- * \brief What padding asks of symbolic sizes: whether they divide, and what they are products of.
+ * \brief Arithmetic on symbolic sizes for padding: divisibility, and factors of products.
  */
 #ifndef DISTIR_IR_SIZE_ARITHMETIC_H_
 #define DISTIR_IR_SIZE_ARITHMETIC_H_
@@ -12,14 +12,14 @@
 namespace distir {
 namespace ir {
 
-/*! \brief Whether a dimension provably leaves no remainder, whatever its variables are. */
+/*! \brief True if a dimension provably leaves no remainder, whatever its variables are. */
 bool AlwaysDivides(const Expr& dim, int64_t divisor);
 /*! \brief a + b. */
 Expr Add(const Expr& a, int64_t b);
 /*! \brief a - b. */
 Expr Subtract(const Expr& a, const Expr& b);
 /*!
- * \brief What a dimension is the product of: an integer, and what else is no product.
+ * \brief Factors of a dimension: an integer, and the terms that are no products.
  *
  * n * 4 is 4 and [n], n * 4 + 8 is 4 and [n + 2].
  */

@@ -1,6 +1,6 @@
 /*!
  * \file ir/size_text.h
- * \brief Sizes as users read them and signatures write them: arithmetic of Python.
+ * \brief Text of sizes in messages and signatures, as Python arithmetic.
  */
 #ifndef DISTIR_IR_SIZE_TEXT_H_
 #define DISTIR_IR_SIZE_TEXT_H_
@@ -21,7 +21,7 @@ namespace ir {
  */
 std::string SizeText(const Expr& size);
 
-/*! \brief The same of a shape: `shape[n, 4]`, `shape[?]` where only its length is known, `shape`
+/*! \brief Text of a shape: `shape[n, 4]`, `shape[?]` where only its length is known, `shape`
  * where nothing is. */
 std::string ShapeText(const ShapeType& type);
 

@@ -46,7 +46,7 @@ struct BinaryNode {
   GlobalFunction make;
 };
 
-// What dimensions are made of; anything else is kept as it is.
+// Operators of dimensions; any other expression is kept as it is.
 const BinaryNode kBinaryNodes[] = {{"prim.Add"},      {"prim.Sub"}, {"prim.Mul"},
                                    {"prim.Div"},      {"prim.Mod"}, {"prim.FloorDiv"},
                                    {"prim.FloorMod"}, {"prim.Min"}, {"prim.Max"}};

@@ -20,7 +20,7 @@ int64_t StaticDim(const Expr& dim);
  * HasKnownShape). */
 const NodeArray<Expr>& ShapeOf(const TensorType& type);
 bool HasKnownShape(const TensorType& type);
-/*! \brief What an element takes; as much as a float32 where the dtype is unknown. */
+/*! \brief Bytes of an element; those of a float32 if the dtype is unknown. */
 double BytesPerElement(const TensorType& type);
 /*! \brief The type with the dimensions written out where its shape is a variable whose type has
  * them, so that it can stand where the variable is not defined. */
@@ -28,10 +28,10 @@ TensorType WithKnownShape(const TensorType& type);
 
 Expr Multiply(const Expr& dim, int64_t factor);
 Expr FloorDivide(const Expr& dim, int64_t divisor);
-/*! \brief Whether a dimension provably leaves a remainder, whatever its variables are. */
+/*! \brief True if a dimension provably leaves a remainder, whatever its variables are. */
 bool NeverDivides(const Expr& dim, int64_t divisor);
 Expr Simplify(const Expr& dim);
-/*! \brief Whether two dimensions are provably equal. */
+/*! \brief True if two dimensions are provably equal. */
 bool SameDim(const Expr& a, const Expr& b);
 /*! \brief The product of dimensions. */
 Expr Product(const std::vector<Expr>& dims);
@@ -44,7 +44,7 @@ class IndexProofs {
   void BindSize(const Var& var);
   /*! \brief States that a variable runs from `min` over `extent` values. */
   void Bind(const Var& var, const Expr& min, const Expr& extent);
-  /*! \brief Whether 0 <= index < size is proven. */
+  /*! \brief True if 0 <= index < size is proven. */
   bool IsWithin(const Expr& index, const Expr& size);
 
  private:

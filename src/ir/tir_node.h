@@ -1,6 +1,6 @@
 /*!
  * \file ir/tir_node.h
- * \brief Views of TIR objects, and the edits that make a kernel of other extents.
+ * \brief Views of TIR objects, and edits that resize kernels.
  *
  * A buffer is an ordinary variable whose type is a BufferType; loads are expressions, stores are
  * statements. What has no view here is opaque to this library.
@@ -54,7 +54,7 @@ class For : public Stmt {
   const Stmt& body() const;
   /*! \brief Counts 0, 1, .., extent - 1, and is not bound to a thread. */
   bool IsPlain() const;
-  /*! \brief What it is bound to, as "blockIdx.x", where it counts 0, 1, .., extent - 1; else empty.
+  /*! \brief Thread axis, as "blockIdx.x", if it counts 0, 1, .., extent - 1; else empty.
    */
   std::string ThreadTag() const;
 };
@@ -105,7 +105,7 @@ class AttrStmt : public Stmt {
   const Stmt& body() const;
 };
 
-/*! \brief Whether a statement only declares a buffer, or states what holds. */
+/*! \brief True if a statement only declares a buffer, or states what holds. */
 bool IsDeclaration(const Stmt& stmt);
 
 class SeqStmt : public Stmt {
@@ -186,7 +186,7 @@ class CastExpr : public Expr {
 /*!
  * \brief Calls `visit` for each operand of an expression other than a load, whose parts are not
  * operands but an access.
- * \return Whether the expression is of a known kind without side effects; a leaf has no operands.
+ * \return True if the expression is of a known kind without side effects; a leaf has no operands.
  */
 bool VisitOperands(const Expr& expr, const std::function<void(const Expr&)>& visit);
 
@@ -209,13 +209,13 @@ Expr DivideExtent(const Expr& extent, int64_t shards);
 // ---- edits
 
 struct KernelEdit {
-  /*! \brief What variables become: buffers of other shapes, symbolic sizes in terms of others. */
+  /*! \brief Replacements of variables: resized buffers, symbolic sizes in terms of others. */
   std::unordered_map<const ffi::Object*, Expr> variables;
   /*! \brief New extents of loops and block iterators, by their variable. */
   std::unordered_map<const ffi::Object*, Expr> extents;
   /*! \brief Other ways to write expressions of arithmetic. */
   std::unordered_map<const ffi::Object*, Expr> arithmetic;
-  /*! \brief Of each buffer of another size, by its new variable: which dimensions are. */
+  /*! \brief Resized dimensions of each resized buffer, by its new variable. */
   std::unordered_map<const ffi::Object*, std::vector<bool>> resized;
   /*! \brief Gives a buffer this shape. */
   void Reshape(const Var& buffer, const NodeArray<Expr>& shape, std::vector<bool> resized_dims);

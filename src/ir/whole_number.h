@@ -1,6 +1,6 @@
 /*!
  * \file ir/whole_number.h
- * \brief Constants that are one whole number.
+ * \brief Recognises constants that are one whole number.
  */
 #ifndef DISTIR_IR_WHOLE_NUMBER_H_
 #define DISTIR_IR_WHOLE_NUMBER_H_

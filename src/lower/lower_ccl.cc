@@ -31,7 +31,7 @@ class GroupTexts {
   using Groups = ffi::Array<ffi::Array<int64_t>>;
 
   /*! \param attribute The groups.
-   * \param communicates Whether members of a group send to each other. */
+   * \param communicates True if members of a group send to each other. */
   const ir::Expr& Of(const ffi::Any& attribute, bool communicates) {
     Entry& entry = entries_[attribute.as<ffi::ArrayObj>()];
     if (!entry.expr.defined()) {
@@ -66,7 +66,7 @@ class CollectiveLowering : public ir::FunctionRewriter {
  public:
   explicit CollectiveLowering(GroupTexts* groups) : groups_(*groups) {}
 
-  /*! \brief Whether the function has a collective. */
+  /*! \brief True if the function has a collective. */
   static bool Applies(const ir::Function& function) {
     bool applies = false;
     ir::VisitBindings(function.body(), [&applies](const ir::Binding& binding) {

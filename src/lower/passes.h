@@ -1,6 +1,6 @@
 /*!
  * \file lower/passes.h
- * \brief From DTensors to what each worker runs.
+ * \brief Passes that lower DTensors to the programs of workers.
  */
 #ifndef DISTIR_LOWER_PASSES_H_
 #define DISTIR_LOWER_PASSES_H_
@@ -21,7 +21,7 @@ namespace lower {
  */
 ir::IRModule LowerGlobalViewToLocalView(const ir::IRModule& mod);
 /*!
- * \brief From DTensors to per-worker programs on local tensors, with collectives over groups of
+ * \brief Lowers DTensors to per-worker programs on local tensors, with collectives over groups of
  * devices.
  *
  * Precondition: LegalizeRedistribute and LowerGlobalViewToLocalView have been run.

@@ -28,7 +28,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-/*! \brief Of the form, in modules and in executables. */
+/*! \brief Version of the format, in modules and in executables. */
 constexpr int kVersion = 8;
 
 std::string DTypeName(const ir::TensorType& type) {
@@ -56,8 +56,8 @@ std::string Ranges(const Integers& values) {
   return Joined(items, ", ");
 }
 
-/*! \brief What PadShards noted of a tensor: per dimension its extent from before, an integer or
- * text; -1 where it is not padded. */
+/*! \brief Extents of a tensor before padding, as PadShards noted them: an integer or text per
+ * dimension; -1 if it is not padded. */
 using TensorExtents = ffi::Array<ffi::Any>;
 
 bool IsPadded(const ffi::Any& extent) { return extent.as<int64_t>().value_or(0) >= 0; }
@@ -113,8 +113,7 @@ std::string NameNow(const ffi::Any& stated, const std::unordered_set<std::string
   return params.count(Printed(given)) > 0 ? Printed(given) : "";
 }
 
-/*! \brief What a function says of weights that are several parameters, with the names that these
- * have now. */
+/*! \brief Weights of a function that are several parameters, with the current names of these. */
 Fused FusedParams(const std::string& name, const ir::Function& function) {
   const ffi::Any attribute = ir::GetAttr(function.attrs(), kFusedParamsAttr);
   if (attribute == nullptr) return {};
@@ -156,7 +155,7 @@ class SignatureWriter::TrueExtents {
     CheckOrder(function);
   }
 
-  /*! \brief Of the next tensor; none where nothing was padded. */
+  /*! \brief Extents of the next tensor; empty if nothing was padded. */
   TensorExtents Next(const ir::DTensorType& type) {
     if (!extents_.has_value()) return {};
     if (next_ == extents_->size() || (grained_.has_value() && next_ == grained_->size())) Fail();
@@ -210,7 +209,7 @@ class SignatureWriter::TrueExtents {
   }
 
   /*!
-   * \brief Whether a tensor of these extents is padded to a type.
+   * \brief True if a tensor of these extents is padded to a type.
    * \param grained Per dimension what it is padded to, -1 for the least; empty where all are least.
    * \param type Null is that of a Tensor.
    */

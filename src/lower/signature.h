@@ -1,7 +1,7 @@
 /*!
  * \file lower/signature.h
- * \brief What the runtime must know of a compiled program: global types of parameters and results,
- * who runs what. A padded dimension has its size from before it was padded.
+ * \brief Signature of a compiled program for the runtime: global types of parameters and results,
+ * and the programs of each device. A padded dimension has its size from before it was padded.
  */
 #ifndef DISTIR_LOWER_SIGNATURE_H_
 #define DISTIR_LOWER_SIGNATURE_H_
@@ -31,7 +31,7 @@ constexpr const char* kSignatureAttr = "distir.signature";
  */
 constexpr const char* kFusedParamsAttr = "distir.fused_params";
 
-/*! \brief What an SPMD group of devices runs of an entry function, in one virtual stage. */
+/*! \brief Program that an SPMD group of devices runs of an entry function, in one virtual stage. */
 struct EntryProgram {
   std::string name;
   std::vector<int64_t> device_ids;

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/axis_text.h
- * \brief Axes of meshes in messages, which say what the letters of a mesh without names mean.
+ * \brief Text of mesh axes in messages, with a legend for meshes without names.
  */
 #ifndef DISTIR_MESH_AXIS_TEXT_H_
 #define DISTIR_MESH_AXIS_TEXT_H_
@@ -14,7 +14,7 @@ namespace mesh {
 
 /*! \brief "mesh axis 'dp'"; of a mesh without names "axis 0 ('x') of the mesh". */
 std::string AxisText(const Mesh& mesh, int axis);
-/*! \brief What follows shardings on a mesh without names: "; 'x' is axis 0 of the mesh, which names
+/*! \brief Text behind shardings on a mesh without names: "; 'x' is axis 0 of the mesh, which names
  * none"; empty if it has names. */
 std::string Legend(const Mesh& mesh);
 

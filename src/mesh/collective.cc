@@ -74,7 +74,7 @@ CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Shardin
       break;
     }
     case CollectiveKind::kAllReduce:
-      // What a value is partial over cannot shard it at the same time.
+      // An axis that a value is partial over cannot shard it at the same time.
       for (const AxisList& axes : source.dims) {
         if (Overlaps(axes, reduce_axes)) ThrowNoStep(kind, root, source, target, reduce_axes);
       }

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/collective.h
- * \brief The kinds of collectives, and what one does between two shardings.
+ * \brief Kinds of collectives, and the axes that one moves between two shardings.
  *
  * A collective is stated by its kind and the two shardings it leads between; which axes move where
  * follows.
@@ -30,7 +30,7 @@ constexpr CollectiveKind kAllCollectiveKinds[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kSlice,    CollectiveKind::kPermute,
     CollectiveKind::kExchange,  CollectiveKind::kTransfer, CollectiveKind::kView};
 
-/*! \brief Whether a collective is one grouped step of sends and receives, by a plan of pieces. */
+/*! \brief True if a collective is one grouped step of sends and receives, by a plan of pieces. */
 constexpr bool HasPieces(CollectiveKind kind) {
   return kind == CollectiveKind::kPermute || kind == CollectiveKind::kExchange ||
          kind == CollectiveKind::kTransfer;
@@ -39,7 +39,7 @@ constexpr bool HasPieces(CollectiveKind kind) {
 /*! \brief "all_gather", ... */
 const char* CollectiveName(CollectiveKind kind);
 
-/*! \brief What a collective between two shardings on one root mesh does. */
+/*! \brief Axes that a collective between two shardings on one root mesh moves. */
 struct CollectiveStep {
   CollectiveKind kind;
   AxisList axes;    // the axes gathered, moved, reduced or sliced by

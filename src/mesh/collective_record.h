@@ -1,6 +1,6 @@
 /*!
  * \file mesh/collective_record.h
- * \brief From the kinds of collectives between shardings to their records, and back.
+ * \brief Maps kinds of collectives between shardings to their records, and back.
  */
 #ifndef DISTIR_MESH_COLLECTIVE_RECORD_H_
 #define DISTIR_MESH_COLLECTIVE_RECORD_H_

@@ -10,7 +10,7 @@ namespace mesh {
 namespace {
 
 /*!
- * \brief Where the references cut each axis: ascending positions, from 1 to the axis' size; nullopt
+ * \brief Positions at which the references cut each axis, ascending, from 1 to its size; nullopt
  * when one does not divide the next.
  */
 std::optional<std::vector<std::vector<int64_t>>> CutsOf(const Mesh& root,

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/common_view.h
- * \brief One view of a mesh that names many lists of axis references.
+ * \brief Finds one view of a mesh that names many lists of axis references.
  */
 #ifndef DISTIR_MESH_COMMON_VIEW_H_
 #define DISTIR_MESH_COMMON_VIEW_H_

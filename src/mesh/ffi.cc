@@ -1,7 +1,7 @@
 /*!
  * \file mesh/ffi.cc
- * \brief What Python asks of meshes: the name of an axis that users have not named, and which part
- * of a tensor a device has.
+ * \brief Mesh functions for Python: the name of an unnamed axis, and the part of a tensor on a
+ * device.
  *
  * The parts are those of the layouts that plans state, so Python and the workers' collectives agree
  * on them. Worked example, a matrix whose rows are sharded along the second axis of a mesh (2, 2):

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/format.cc
- * \brief Meshes and shardings as users write them, for messages, comments and signatures.
+ * \brief Prints meshes and shardings in the users' notation, for messages, comments and signatures.
  */
 #include <numeric>
 

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/layout.h
- * \brief Shardings as the plain numbers that plans state.
+ * \brief Converts shardings to the plain numbers of plans.
  */
 #ifndef DISTIR_MESH_LAYOUT_H_
 #define DISTIR_MESH_LAYOUT_H_
@@ -11,7 +11,7 @@
 namespace distir {
 namespace mesh {
 
-/*! \brief Which number of a device's coordinates the axes are: digits of its position. */
+/*! \brief Digits of a device's position that the axes are. */
 abi::Digits DigitsOf(const Mesh& mesh, const AxisList& axes);
 /*! \brief The layout of a tensor on a mesh. \throws ValueError when the sharding is partial. */
 abi::Layout LayoutOf(const Mesh& mesh, const Sharding& sharding);

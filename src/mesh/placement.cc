@@ -1,6 +1,7 @@
 /*!
  * \file mesh/placement.cc
- * \brief Shardings as placements, which have one tensor dimension or none per mesh axis, and back.
+ * \brief Converts shardings to placements, which have at most one tensor dimension per mesh axis,
+ * and back.
  */
 #include <tvm/ffi/error.h>
 
@@ -21,7 +22,7 @@ struct Part {
   int dim;
 };
 
-/*! \brief As ToPlacementOn(root, root, sharding), without relating the mesh to itself. */
+/*! \brief Computes ToPlacementOn(root, root, sharding) without relating the mesh to itself. */
 std::optional<std::vector<int>> ToPlacementOnRoot(const Mesh& root, const Sharding& sharding) {
   std::vector<int> axis_to_dim(root.shape.size(), -1);
   for (size_t dim = 0; dim < sharding.dims.size(); ++dim) {
@@ -84,7 +85,7 @@ bool AreWholeAxes(const Mesh& mesh, const AxisList& axes) {
                      [&mesh](const AxisRef& ref) { return ref == FullAxis(mesh, ref.axis); });
 }
 
-/*! \brief Whether the parts, once sorted in root order, still nest as their dimensions ask. */
+/*! \brief True if the parts, once sorted in root order, still nest as their dimensions ask. */
 bool NestsInRootOrder(const std::vector<Part>& parts) {
   // Parts are listed dimension by dimension.
   return std::adjacent_find(parts.begin(), parts.end(), [](const Part& a, const Part& b) {

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/plain_data.h
- * \brief Meshes and integers as plain FFI data, checked on the way in.
+ * \brief Converts meshes and integers from and to plain FFI data, with checks.
  *
  * \throws ValueError (every To* function) naming what is not of this form or breaks the algebra's
  * invariants.

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/region.h
- * \brief The mesh of a manual region: that of the axes that stay automatic.
+ * \brief Mesh of a manual region: its axes are those that stay automatic.
  *
  * In a region over the axes M of a mesh every device has values of its own. What devices that
  * differ along M only do with them has the same form, so the region is described by one group of
@@ -27,7 +27,7 @@ struct RegionMesh {
 /*! \brief The mesh of a region over some parts of the axes of a mesh. */
 RegionMesh MakeRegionMesh(const Mesh& outer, const AxisList& manual);
 
-/*! \brief The same axis, or part of one, on two meshes. */
+/*! \brief An axis, or part of one, on two meshes. */
 struct AxisPair {
   AxisRef from;
   AxisRef to;

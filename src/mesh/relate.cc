@@ -1,6 +1,6 @@
 /*!
  * \file mesh/relate.cc
- * \brief Recognising one mesh as a view of another.
+ * \brief Recognises one mesh as a view of another.
  *
  * Positions in the root are numbers in a mixed radix, one digit per axis. A view of the root is
  * given by a table: root position of every view position. The table is a view exactly if every view

@@ -26,7 +26,7 @@ bool SameList(const AxisList& a, const AxisList& b) {
   return NumShards(a) == NumShards(b) && IsPrefix(a, b);
 }
 
-/*! \brief Where a reference stands; the dimension after the last stands for the partial axes. */
+/*! \brief Place of a reference; the dimension after the last stands for the partial axes. */
 std::string PlaceName(size_t place, size_t ndim) {
   return place == ndim ? "the partial axes" : "tensor dimension " + std::to_string(place);
 }

@@ -48,7 +48,7 @@ struct Mesh {
   std::vector<int64_t> Coordinates(int64_t position) const;
   /*! \brief Flat position of a device id, or -1. */
   int64_t PositionOf(int64_t device_id) const;
-  /*! \brief What texts call an axis: its name, or x, y, z, w, a4, a5, ... where it has none. */
+  /*! \brief Name of an axis in texts: its own, or x, y, z, w, a4, a5, ... if it has none. */
   std::string AxisName(int axis) const;
   bool operator==(const Mesh& other) const;
 };
@@ -65,7 +65,7 @@ struct AxisRef {
 /*! \brief Major to minor. Nearly all dimensions are sharded over one axis or none. */
 using AxisList = SmallVector<AxisRef, 1>;
 
-/*! \brief How values of a partial tensor combine. kNone: the tensor is not partial. */
+/*! \brief Reduction of a partial tensor's values. kNone: the tensor is not partial. */
 enum class Reduction : int { kNone = 0, kSum, kMax, kMin, kProd, kMean };
 const char* ReductionName(Reduction kind);             // "none", "sum", ...
 Reduction ReductionFromName(const std::string& name);  // throws ValueError naming the unknown kind
@@ -88,7 +88,7 @@ AxisRef FullAxis(const Mesh& mesh, int axis);
 /*! \brief Product of sizes. */
 int64_t NumShards(const AxisList& axes);
 /*!
- * \brief Whether two references share a part of an axis, that is, are not parts of one split of it.
+ * \brief True if two references share a part of an axis, that is, are not parts of one split of it.
  * References of one axis are disjoint if one ends (pre_size * size) at a divisor of where the other
  * begins (pre_size): x:(1)2 and x:(2)3 are disjoint, x:(1)2 and x:(3)2 of an axis of 6 are not.
  */
@@ -104,9 +104,9 @@ Sharding Canonical(const Sharding& sharding);
  * Example: [x] and [x:(1)2, y] for x of size 4 have the prefix [x:(1)2].
  */
 AxisList CommonPrefix(const AxisList& a, const AxisList& b);
-/*! \brief Whether `prefix` is a major prefix of `axes` (with splitting, as in CommonPrefix). */
+/*! \brief True if `prefix` is a major prefix of `axes` (with splitting, as in CommonPrefix). */
 bool IsPrefix(const AxisList& prefix, const AxisList& axes);
-/*! \brief What follows `prefix` in `axes`; requires IsPrefix. */
+/*! \brief Axes after `prefix` in `axes`; requires IsPrefix. */
 AxisList RemovePrefix(const AxisList& axes, const AxisList& prefix);
 /*!
  * \brief The parts of `axes` that overlap none of `taken`, up to the first that does (a major
@@ -190,7 +190,7 @@ struct MeshPlacement {
  */
 MeshPlacement ToPlacement(const Mesh& root, const Sharding& sharding, const AxisList& apart = {});
 /*!
- * \brief Whether `view` itself (not another view) can express the sharding, given on `root`; then
+ * \brief True if `view` itself (not another view) can express the sharding, given on `root`; then
  * its axis_to_dim.
  */
 std::optional<std::vector<int>> ToPlacementOn(const Mesh& view, const Mesh& root,

@@ -23,7 +23,7 @@ constexpr int kBatch = 0, kSequence = 1, kHeads = 2, kDepth = 3;  // of query, k
 constexpr int kBiasHeads = 1, kBiasQueries = 2, kBiasKeys = 3;
 constexpr size_t kBiasOperand = 3;
 
-/*! \brief Whether the sizes that its algorithm computes with are known. */
+/*! \brief True if the sizes that its algorithm computes with are known. */
 bool CanDecompose(const OpView& view) {
   Sizes query = StaticSizes(view.operands[0]), key = StaticSizes(view.operands[1]);
   bool has_offset = ir::attrs::kAttentionCausalMask(view.call.attrs()) != nullptr;
@@ -154,7 +154,7 @@ ir::Expr Grouped(const ir::Expr& x, int heads, const ir::Expr& groups, Writer* w
   return w->Reshape(x, shape);
 }
 
-/*! \brief Whether a query sees a key, as [s t]; null where all are seen. */
+/*! \brief True if a query sees a key, as [s t]; null where all are seen. */
 ir::Expr Mask(const DecomposedCall& call, Writer* w) {
   auto causal = ir::attrs::kAttentionCausalMask(call.attrs()).as<ffi::String>();
   if (!causal) return ir::Expr();

@@ -72,7 +72,7 @@ FactorRule Conv(const OpView& view, const Fields& fields, bool is_transposed) {
   int64_t groups = fields.groups.Int(attrs, 1);
   int64_t in_size = kernel_sizes[kernel_in], out_size = kernel_sizes[kernel_out];
   if (groups > 1) {
-    // How many groups a worker has is only known where the channels are.
+    // The number of groups on a worker is only known with the number of channels.
     if (kernel_sizes[grouped] < 0 || data_sizes[data_dim] < 0) return builder.Finish();
     (is_transposed ? in_size : out_size) /= groups;
     int group = builder.Parallel(groups);

@@ -33,7 +33,7 @@ FactorRule AllOf(const OpView& view, const FactorKind& kind) {
 
 bool IsNumber(const ir::Expr& expr) { return ir::IntImm::Is(expr) || ir::FloatImm::Is(expr); }
 
-/*! \brief Whether the result's size and all arguments but the tensors are numbers. */
+/*! \brief True if the result's size and all arguments but the tensors are numbers. */
 bool IsKnown(const OpView& view) {
   for (int64_t size : StaticSizes(view.results[0])) {
     if (size < 0) return false;

@@ -15,7 +15,7 @@ using rules::Equation;
 using rules::Labels;
 using rules::ReadEquation;
 
-/*! \brief Whether every tensor has as many dimensions as labels. */
+/*! \brief True if every tensor has as many dimensions as labels. */
 bool Fits(const OpView& view, const Equation& equation) {
   if (equation.operands.size() != view.operands.size()) return false;
   for (size_t i = 0; i < view.operands.size(); ++i) {

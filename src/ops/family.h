@@ -1,6 +1,6 @@
 /*!
  * \file ops/family.h
- * \brief What the file of an operator family is written with.
+ * \brief Includes for the files of operator families.
  *
  * Such a file states factor rules (RuleBuilder), decompositions (Writer) and what else is
  * particular about its operators, and enters their records (Operators). It is all that is known of
@@ -64,7 +64,7 @@ using rules::Summary;
 using rules::ViewCall;
 using rules::WithStatistics;
 
-/*! \brief Whether the elements of a tensor are floating-point numbers. */
+/*! \brief True if the elements of a tensor are floating-point numbers. */
 inline bool IsFloat(const ir::TensorType& type) {
   return type.has_dtype() && distir::IsFloat(type.dtype());
 }

@@ -1,6 +1,6 @@
 /*!
  * \file ops/image_layout.h
- * \brief The dimensions of images that operators compute alone: batch and channels.
+ * \brief Parallel dimensions of image operators: batch and channels.
  */
 #ifndef DISTIR_OPS_IMAGE_LAYOUT_H_
 #define DISTIR_OPS_IMAGE_LAYOUT_H_

@@ -191,7 +191,7 @@ FactorRule Multinomial(const OpView& view) {
 
 // ---- decompositions
 
-/*! \brief What each shard of a table is asked for. */
+/*! \brief Table split into its shards. */
 struct Shards {
   ir::Expr table;  // with the dimension (n,) split into (shards, n / shards)
   int64_t length;  // n / shards

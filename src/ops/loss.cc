@@ -93,13 +93,13 @@ std::vector<int> AllDims(const ir::Expr& x) {
   return dims;
 }
 
-/*! \brief The targets of a call, and what each of them weighs: 0 where it is ignored. */
+/*! \brief Targets of a call, and their weights: 0 for an ignored target. */
 struct Targets {
   ir::Expr classes;  // a class that exists where the target is ignored
   ir::Expr weights;
 };
 
-/*! \param predictions Which operand they are; targets and weights follow. */
+/*! \param predictions Index of their operand; targets and weights follow. */
 Targets Weigh(const DecomposedCall& call, size_t predictions, const mesh::AxisList& class_axes,
               Writer* w) {
   ir::Expr targets = call.arg(predictions + 1);

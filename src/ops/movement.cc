@@ -134,7 +134,7 @@ ffi::Array<ir::Expr> LocalEnds(const OpView& global, const OpView& local) {
   return args;
 }
 
-/*! \brief Whether what is before and behind every dimension can be taken from it piece by piece. */
+/*! \brief True if the padding of every dimension can be taken from it piece by piece. */
 bool MayMove(const OpView& view, const ffi::Array<int64_t>& widths) {
   const std::string mode = ir::attrs::kPadPadMode.Text(view.call.attrs());
   Sizes sizes = StaticSizes(view.operands[0]);
@@ -179,7 +179,7 @@ ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
   return w->Move(x, axis, size, {{size - 1, 0, -1, size}});
 }
 
-// What is cut along replicated dimensions is cut first: it need not be moved.
+// Slices along replicated dimensions come first, so that less is moved.
 ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   const ir::NodeArray<ir::Expr>& args = call.call.args();
@@ -211,7 +211,7 @@ ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   return x;
 }
 
-/*! \brief What padding by `before` and `after` has of the dimension of `size` itself. */
+/*! \brief Segments of a result padded by `before` and `after` that the tensor itself has. */
 std::vector<Segment> PaddingSegments(const std::string& mode, int64_t size, int64_t before,
                                      int64_t after) {
   const int64_t behind = before + size;
@@ -278,7 +278,7 @@ class Interleaved {
   /*! \brief The extent of a shard of a tensor of that size. */
   int64_t Part(int64_t size) const { return mesh::EvenExtent(size, shards_) / shards_; }
 
-  /*! \brief From the tensors one behind the other to this layout. */
+  /*! \brief Segments from the concatenated tensors to this layout. */
   std::vector<Segment> FromConcatenated() const {
     std::vector<Segment> segments;
     for (int64_t s = 0; s < shards_; ++s) {

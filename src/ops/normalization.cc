@@ -15,8 +15,7 @@ namespace {
 
 // ---- factor rules
 
-// The same, except that the dimensions in `mask` are decomposed; weights have these dimensions
-// alone, in their order.
+// Rule in which the dimensions in `mask` are decomposed; weights have these alone, in their order.
 FactorRule DecomposedAlong(const OpView& view, const std::vector<bool>& mask) {
   RuleBuilder builder(view);
   Sizes sizes = StaticSizes(view.operands[0]);
@@ -65,7 +64,7 @@ FactorRule GroupNorm(const OpView& view) {
   int channel = NormalizeAxis(ir::attrs::kGroupNormChannelAxis.Int(attrs, 1), rank);
   int64_t groups = ir::attrs::kGroupNormNumGroups.Int(attrs, 1);
   std::vector<bool> along = AxisMask(ir::attrs::kGroupNormAxes(attrs), rank);
-  // How many groups a worker has is only known where the number of channels is.
+  // The number of groups on a worker is only known with the number of channels.
   bool is_known = StaticSizes(view.operands[0])[channel] >= 0;
   if (!is_known) along[channel] = true;
   return rules::PerChannel(view, channel, along, DecomposedIf(is_known), groups);

@@ -100,7 +100,7 @@ OrderedShards Split(const DecomposedCall& call, int axis, Writer* w) {
   return {w->Reshape(x, SplitShape(x, axis, shards)), shards, size / shards};
 }
 
-/*! \brief Where the shard of a device begins, as dimension `axis` of `rank`. */
+/*! \brief Offset of a device's shard, as dimension `axis` of `rank`. */
 ir::Expr Offset(const DecomposedCall& call, int64_t length, int axis, int rank, DLDataType dtype,
                 Writer* w) {
   ir::Expr index = w->Cast(w->ShardIndex(call.DecomposedAxes(), axis, rank), dtype);

@@ -45,7 +45,7 @@ struct ResizedDim {
 
 // ---- factor rules
 
-/*! \brief Whether every pixel is one of its group, and which one does not depend on how large the
+/*! \brief True if every pixel is one of its group, and which one does not depend on how large the
  * numbers are that its place is computed from. */
 bool IsNearestInGroup(const std::string& places, const std::string& rounding, int64_t group,
                       int64_t result_group) {

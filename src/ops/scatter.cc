@@ -46,7 +46,7 @@ void AddWritten(const OpView& view, int begin, int num, RuleBuilder* builder) {
   }
 }
 
-/*! \brief Whether shards of the updates may be written apart and reduced: an all-reduce of the data
+/*! \brief True if shards of the updates may be written apart and reduced: an all-reduce of the data
  * sends it twice. */
 bool MayReduce(const OpView& view, const std::string& mode) {
   if (mode != "add" && mode != "mul" && mode != "min" && mode != "max") return false;
@@ -198,7 +198,7 @@ FactorRule TakeBackward(const OpView& view) {
 
 // ---- decompositions
 
-/*! \brief What is written where. Before and behind the written dimensions, and the dimensions of
+/*! \brief Writes of a scatter. Before and behind the written dimensions, and the dimensions of
  * updates that stand for them, data, updates and positions have the same ones. */
 struct Writes {
   ir::Expr data;
@@ -209,7 +209,7 @@ struct Writes {
   std::string mode;  // of R.scatter_elements
 };
 
-/*! \brief Whether a device has the first of the shards along all of `axes`, which are dimensions
+/*! \brief True if a device has the first of the shards along all of `axes`, which are dimensions
  * `dim`, `dim` + 1, .. of `rank`. */
 ir::Expr IsFirst(const std::vector<mesh::AxisList>& axes, int dim, int rank, Writer* w) {
   ir::Expr is_first;
@@ -221,7 +221,7 @@ ir::Expr IsFirst(const std::vector<mesh::AxisList>& axes, int dim, int rank, Wri
   return is_first;
 }
 
-/*! \brief How shards of what is accumulated are combined. */
+/*! \brief Combination of shards of what is accumulated. */
 struct Combination {
   const ir::GlobalFunction& reduce;
   std::optional<double> neutral;  // what changes nothing; without it the data itself does not

@@ -43,13 +43,13 @@ int64_t MostShards(const WindowDim& dim, const Windows& windows, DLDataType dtyp
   return std::min(dim.data_size, dim.result_size);
 }
 
-/*! \brief How many elements of the data a shard gets from others. */
+/*! \brief Number of elements of the data that a shard gets from others. */
 int64_t Halo(const WindowDim& dim, WindowKind kind) {
   if (kind == WindowKind::kTransposed) return (dim.extent() - 1) / dim.stride;
   return std::max<int64_t>(0, dim.extent() - dim.stride);
 }
 
-/*! \brief What the shards of the result along one dimension look at. */
+/*! \brief Elements along one dimension that the shards of the result read. */
 struct Looked {
   int64_t shards;
   int64_t block;                          // elements of the result per shard
@@ -96,7 +96,7 @@ std::vector<mesh::Segment> SegmentsOf(const Looked& looked, int64_t size) {
   return segments;
 }
 
-/*! \brief What is below all numbers of a type, or the lowest of them. */
+/*! \brief Value below all numbers of a type, or the lowest of them. */
 std::string Lowest(DLDataType dtype) {
   if (dtype.code == kDLUInt || dtype.code == kDLBool) return "0";
   if (dtype.code == kDLInt) return std::to_string(-(int64_t(1) << (dtype.bits - 2)) * 2);
@@ -159,7 +159,7 @@ struct Counted {
   Counted(const WindowDim& dim, bool with_padding)
       : begin(with_padding ? -dim.before : 0),
         end(dim.data_size + (with_padding ? dim.after : 0)) {}
-  /*! \brief Whether every window lies within them. */
+  /*! \brief True if every window lies within them. */
   bool HasAll(const WindowDim& dim) const {
     const int64_t last = (dim.result_size - 1) * dim.stride - dim.before;
     return begin <= -dim.before && last + dim.extent() <= end;

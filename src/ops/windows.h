@@ -1,7 +1,7 @@
 /*!
  * \file ops/windows.h
- * \brief The windows of convolutions and pooling: which elements of a spatial dimension each
- * element of the result looks at.
+ * \brief Windows of convolutions and pooling: the elements of a spatial dimension that each element
+ * of the result reads.
  *
  * Element o of a result looks at the elements o * stride - before + j * dilation, j < kernel, of
  * the data; those outside are padding. Of a transposed convolution element i of the data adds to
@@ -28,7 +28,7 @@ struct WindowDim {
   int64_t kernel, stride, dilation, before, after;
   int64_t output_padding;  // of a transposed convolution
 
-  /*! \brief From the first element that a window looks at to the last. */
+  /*! \brief Distance from the first element in a window to the last, inclusive. */
   int64_t extent() const { return (kernel - 1) * dilation + 1; }
 };
 
@@ -55,7 +55,7 @@ bool ReadWindowLists(const ir::AttrField& strides, const ir::AttrField& padding,
  */
 void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* builder);
 
-/*! \brief Whether blocks of the result look at blocks of the data and nothing else. */
+/*! \brief True if blocks of the result look at blocks of the data and nothing else. */
 bool IsBlockwise(const WindowDim& dim, WindowKind kind);
 
 /*! \brief Writes a call some spatial dimension of which is sharded: every device gets the elements

@@ -120,7 +120,7 @@ class Deferral {
     return node;
   }
 
-  /*! \brief How a node's value is sharded and partial. */
+  /*! \brief Sharding of a node's value, partial axes included. */
   mesh::Sharding ShardingOf(const Node& node) {
     mesh::Sharding sharding = meshes_.ShardingOf(ir::DTensorType::Cast(node.form.ty()));
     sharding.partial = node.axes.axes;

@@ -51,7 +51,7 @@ class Dispatch {
   }
 
  private:
-  /*! \brief Why a product stays as it is; null where it does not. */
+  /*! \brief Reason why a product stays as it is; null if it does not. */
   const char* Refusal(const EditableBinding* binding, const ir::Call& call, Product* p) {
     if (const char* why = WhyNotThere(call, p)) return why;
     if (SentBytes(*p, TypeOf(call)) > p->sent_bytes) return "gathering the experts sends less";

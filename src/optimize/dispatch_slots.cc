@@ -142,8 +142,8 @@ class DispatchMasks {
     return true;
   }
 
-  /*! \brief What an all-gather gathers, of which the first elements are taken where shards are
-   * padded; null for other values. */
+  /*! \brief Operand of an all-gather, or of a slice of one that removes padding; null for other
+   * values. */
   ir::Expr GatheredFrom(ir::Expr value, Contraction* p) const {
     EditableBinding* definition = editable_.DefinitionOf(value);
     auto call = definition == nullptr ? ir::Call() : ir::Call::Cast(definition->value);
@@ -161,7 +161,7 @@ class DispatchMasks {
     return call.args()[0];
   }
 
-  /*! \brief Whether a slice takes the first elements of one dimension. */
+  /*! \brief True if a slice takes the first elements of one dimension. */
   static bool CutsBehind(const ir::Call& call) {
     const auto is_one = [&call](size_t arg, int64_t value) {
       auto stated = rules::IntegersOf(call.args()[arg]);
@@ -172,7 +172,7 @@ class DispatchMasks {
            TypeOf(call).defined();
   }
 
-  /*! \brief Whether zeros are put behind one dimension. */
+  /*! \brief True if zeros are put behind one dimension. */
   static bool PadsBehind(const ir::Call& call) {
     if (!ir::IsOp(call.op(), "relax.nn.pad") || !TypeOf(call).defined()) return false;
     const auto widths = ir::attrs::kPadPadWidth(call.attrs()).cast<ffi::Array<int64_t>>();

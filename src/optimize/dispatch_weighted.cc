@@ -60,8 +60,8 @@ class DispatchPairs {
   }
 
  private:
-  /*! \brief What became of a sum. Not every masked sum is one of experts: looking up in a table
-   * that is sharded is one, too. */
+  /*! \brief Outcome for a masked sum. Not every one sums over experts: a lookup in a sharded table
+   * is a masked sum, too. */
   struct Outcome {
     enum { kWritten, kNoExperts, kSkipped } kind;
     const char* why = "";  // it was skipped
@@ -114,7 +114,7 @@ class DispatchPairs {
     return bind(Reshaped(cube, {shape[0], shape[1]}, DimsOf(TypeOf(cube))));
   }
 
-  /*! \brief What the sum is by pairs, not bound; null where it cannot be. */
+  /*! \brief The sum computed by pairs, not bound; null if that is impossible. */
   ir::Expr Result(EditableBinding* at, const WeightedSum& sum, const ir::Expr& weights,
                   PairRows* rows) {
     ir::Expr flat;
@@ -163,7 +163,7 @@ class DispatchPairs {
 
   // ---- collectives
 
-  /*! \brief Whether zeros can be put behind rows so that there are as many as others, or none need
+  /*! \brief True if zeros can be put behind rows so that there are as many as others, or none need
    * be. */
   static bool CanPad(const ir::Expr& rows, const ir::Expr& to) {
     return ir::SameDim(rows, to) || (ir::StaticDim(rows) >= 0 && ir::StaticDim(to) >= 0);
@@ -253,7 +253,7 @@ class DispatchPairs {
     for (const ir::Expr& old : before) Drop(old);
   }
 
-  /*! \brief Whether zeros are put behind one dimension, and nowhere else. */
+  /*! \brief True if zeros are put behind one dimension, and nowhere else. */
   static bool IsPaddedBehind(const ir::Call& call, int dim) {
     const auto widths = ir::attrs::kPadPadWidth(call.attrs()).cast<ffi::Array<int64_t>>();
     for (int64_t i = 0; i < static_cast<int64_t>(widths.size()); ++i)

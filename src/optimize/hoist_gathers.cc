@@ -93,7 +93,7 @@ class GatherHoisting {
     EditableBinding* gather = OnlyGatherOf(function, index);
     if (gather == nullptr) return false;
     const ir::Var param = function->editable->params()[index];
-    // Which value each call would pass, and how many gathers that takes.
+    // The value that each call would pass, and the number of gathers for it.
     std::map<std::pair<const NamedFunction*, const ffi::Object*>, EditableBinding*> first;
     int num_gathers = 0;
     std::vector<std::pair<CallSite, EditableBinding*>>
@@ -136,7 +136,7 @@ class GatherHoisting {
     return true;
   }
 
-  /*! \brief Whether a variable bound in front of `earlier` can be used at `binding`. */
+  /*! \brief True if a variable bound in front of `earlier` can be used at `binding`. */
   static bool Serves(const NamedFunction& caller, const EditableBinding* earlier,
                      const EditableBinding* binding) {
     if (earlier->block == binding->block) return true;

@@ -1,7 +1,7 @@
 /*!
  * \file optimize/optimization.h
- * \brief What optimisations of collectives share: the program they edit, their options, and what
- * they report.
+ * \brief Shared parts of the optimisations of collectives: the program they edit, their options,
+ * and their reports.
  *
  * Each optimisation is one file with one function of type `Optimization::run`; pass.cc lists them
  * in order.
@@ -43,14 +43,14 @@ struct Options {
   std::string ccl = "cpu";
 };
 
-/*! \brief What an optimisation did: how often it applied, and how often not, with the reason. */
+/*! \brief Report of an optimisation: how often it applied, and how often not, with the reason. */
 struct Tally {
   int matched = 0;
   std::map<std::string, int> skipped;
   void Skip(const char* why) { ++skipped[why]; }
 };
 
-/*! \brief Whether the library that the program will run on has a builtin that not all have. */
+/*! \brief True if the library that the program will run on has a builtin that not all have. */
 bool IsOffered(const Options& options, abi::Collective collective);
 
 struct NamedFunction {

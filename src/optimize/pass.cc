@@ -38,7 +38,7 @@ const std::vector<Optimization>& AllOptimizations() {
 
 namespace {
 
-// What each optimisation did: ["share_collectives", ["defer_reductions", 2, {"why not": 1}]].
+// Tallies of each optimisation: ["share_collectives", ["defer_reductions", 2, {"why not": 1}]].
 constexpr const char* kTallies = "distir.optimizations";
 
 ffi::Array<ffi::Any> ToAttr(const std::vector<std::pair<std::string, Tally>>& tallies) {

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/pass.h
- * \brief OptimizeCollectives: fewer, smaller, earlier collectives.
+ * \brief OptimizeCollectives: makes collectives fewer, smaller and earlier.
  */
 #ifndef DISTIR_OPTIMIZE_PASS_H_
 #define DISTIR_OPTIMIZE_PASS_H_

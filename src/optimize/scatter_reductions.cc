@@ -80,7 +80,7 @@ class SliceHoisting {
     return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather;
   }
 
-  /*! \brief Whether a slice to `target` behind `binding` can move up to a collective. */
+  /*! \brief True if a slice to `target` behind `binding` can move up to a collective. */
   bool Reaches(EditableBinding* binding, const ir::DTensorType& target) {
     if (IsGoal(binding->value)) return true;
     auto call = ir::Call::Cast(binding->value);
@@ -95,8 +95,8 @@ class SliceHoisting {
     return false;
   }
 
-  /*! \brief How the call computes only the part of its result that `target` states; nullopt if it
-   * cannot. An operand that stays as it is has a null type. */
+  /*! \brief Call that computes only the part of its result that `target` states; nullopt if
+   * impossible. An operand that stays as it is has a null type. */
   std::optional<SlicedCall> Slice(const ir::Call& call, const ir::DTensorType& target) {
     if (rules::FindOperator(call.op()) == nullptr || !ir::DTensorType::Is(call.ty()))
       return std::nullopt;
@@ -143,7 +143,7 @@ class SliceHoisting {
         return std::nullopt;
       sliced.operands[positions[k]] = operand_ty;
     }
-    // What the call will be inferred to give has to be what was asked for.
+    // The inferred result must be the one that was asked for.
     auto inferred = rules::InferCall(
         ir::MakeCall(target, call.op(), args, call.attrs(), call.ty_args(), call.span()), global_ty,
         rule, &meshes_);

@@ -122,7 +122,7 @@ class Schedule {
                                      static_cast<double>(program_.options.prefetch_bytes);
   }
 
-  // Whether a binding may come while a collective is in flight.
+  // True if a binding may come while a collective is in flight.
   bool MayRunAhead(int i) const {
     if (run_ahead_ >= kRunAhead) return false;
     return i == oldest_ || early_bytes_ + BytesOf(bindings_[i]->var.ty()) <=

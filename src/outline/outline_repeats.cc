@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kFunctionName = "layer";
 
-/*! \brief What two names have in common: "l.up" of "l.3.up" and "l.4.up", else the first. */
+/*! \brief Common part of two names: "l.up" of "l.3.up" and "l.4.up", else the first. */
 std::string CommonName(const std::string& first, const std::string& second) {
   size_t at = 0;
   while (at < first.size() && at < second.size() && first[at] == second[at]) ++at;
@@ -246,8 +246,8 @@ class FunctionOutliner {
     return CallsOf(segments, interface, name, sizes, &names_, is_dataflow_);
   }
 
-  /*! \brief By how many bindings later segments begin, so that the fewest values go from one to the
-   * next; no later than it takes for two segments to be left. */
+  /*! \brief Offset at which later segments begin, so that the fewest values pass between them;
+   * small enough for two segments to be left. */
   size_t BestOffset(const Repeats& repeats) const {
     std::unordered_map<const ffi::Object*, size_t> made_at;
     for (size_t i = repeats.begin; i < repeats.begin + 2 * repeats.period; ++i)

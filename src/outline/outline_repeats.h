@@ -1,7 +1,6 @@
 /*!
  * \file outline/outline_repeats.h
- * \brief Bindings that repeat themselves, as the layers of a model do, become calls of one
- * function.
+ * \brief Outlines repeated bindings, as of a model's layers, to calls of one function.
  *
  *     a = matmul(x, w0)               y = layer(x, w0)
  *     y = relu(a)                     z = layer(y, w1)
@@ -24,7 +23,7 @@ namespace outline {
 
 /*!
  * \brief The module with repeats of every Relax function outlined; the same where there are none.
- * \param min_operators How many bindings a function is worth.
+ * \param min_operators Least number of bindings for which a function is made.
  */
 ir::IRModule OutlineRepeats(const ir::IRModule& mod, int64_t min_operators);
 

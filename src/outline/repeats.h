@@ -1,6 +1,6 @@
 /*!
  * \file outline/repeats.h
- * \brief Where a sequence of numbers repeats itself.
+ * \brief Finds repetitions in a sequence of numbers.
  *
  * Worked example: 9 1 2 3 1 2 3 1 2 3 1 8 has 1 2 3 three times from position 1 on; 2 3 1 from
  * position 2 on is as good.

@@ -79,7 +79,7 @@ class Numbering {
   uint64_t number_ = 0;
 };
 
-/*! \brief Whether two values that have the same number are alike but for their leaves. */
+/*! \brief True if two values that have the same number are alike but for their leaves. */
 bool SameButLeaves(const ir::Expr& a, const ir::Expr& b) {
   if (IsLeaf(a) || IsLeaf(b)) {
     return ir::Var::Is(a) == ir::Var::Is(b) && IsLeaf(a) == IsLeaf(b) &&

@@ -1,6 +1,6 @@
 /*!
  * \file outline/segment.h
- * \brief Runs of bindings of one block that compute the same of other values.
+ * \brief Compares runs of bindings in one block that compute the same function of other values.
  *
  * Worked example, two segments of two bindings each:
  *
@@ -54,16 +54,16 @@ struct Segments {
   }
 };
 
-/*! \brief What a leaf of a segment is, in all segments alike. */
+/*! \brief Source of a leaf, alike in all segments. */
 struct Leaf {
   enum class Kind { kOwn, kInput, kConstant } kind;
   size_t index = 0;  // of an own variable, the place that binds it; of an input, which one
 };
 
-/*! \brief How segments and what is around them belong together. */
+/*! \brief Inputs, carried values and outputs of a chain of segments. */
 struct Interface {
   std::vector<Leaf> leaves;  // of one segment, in the order of LeavesOf
-  /*! \brief By input, what stands for it in each segment. */
+  /*! \brief Value of each input in each segment. */
   std::vector<std::vector<ir::Expr>> inputs;
   /*! \brief Places in a segment whose variables are used outside of it, in some segment. */
   std::vector<size_t> outputs;
@@ -72,7 +72,7 @@ struct Interface {
 /*!
  * \brief The interface of segments whose bindings have the same numbers; nothing if they turn out
  * to be different, as where a value comes from the same segment in one and from outside in another.
- * \param num_uses How often the function uses each variable.
+ * \param num_uses Number of uses of each variable in the function.
  */
 std::optional<Interface> FindInterface(const Segments& segments,
                                        const std::unordered_map<const ffi::Object*, int>& num_uses);

@@ -1,6 +1,6 @@
 /*!
  * \file padding/callee_sizes.h
- * \brief What a call makes the symbolic sizes of the function that it calls.
+ * \brief Values of a callee's symbolic sizes at a call.
  */
 #ifndef DISTIR_PADDING_CALLEE_SIZES_H_
 #define DISTIR_PADDING_CALLEE_SIZES_H_
@@ -19,7 +19,7 @@ class CalleeSizes {
 
   /*! \brief An extent in the sizes of the function, in those of its caller. */
   ir::Expr InCaller(const ir::Expr& extent) const;
-  /*! \brief The same of a variable; null where no argument says it. */
+  /*! \brief Value of a variable; null if no argument states it. */
   ir::Expr Find(const ir::Expr& size) const;
 
  private:

@@ -1,7 +1,7 @@
 /*!
  * \file padding/cast_sizes.h
- * \brief The symbolic sizes that a function states anew by R.match_cast of known shapes, in those
- * of its parameters: of x (n, 8) cast to (m, 8), m is n.
+ * \brief Maps symbolic sizes that R.match_cast of known shapes defines to sizes of parameters: of x
+ * (n, 8) cast to (m, 8), m is n.
  */
 #ifndef DISTIR_PADDING_CAST_SIZES_H_
 #define DISTIR_PADDING_CAST_SIZES_H_
@@ -21,7 +21,7 @@ class CastSizes {
 
   /*! \brief An extent in the sizes of parameters, as far as they say it. */
   ir::Expr InParams(const ir::Expr& extent) const;
-  /*! \brief Whether they do. */
+  /*! \brief True if they do. */
   bool IsKnown(const ir::Expr& extent) const;
 
  private:

@@ -58,7 +58,7 @@ DividingSizes::DividingSizes(const ir::IRModule& mod, dialect::MeshTable* meshes
     for (const ir::Var& param : function.params()) AddAll(param.ty(), reason);
     AddAll(function.body().body().ty(), reason);
   }
-  // What a callee needs, its callers do: until nothing is added.
+  // Callers need what their callees need: repeat until nothing is added.
   for (size_t before = reasons_.size() + 1; before != reasons_.size();) {
     before = reasons_.size();
     for (const ir::Function& function : functions) Visit(function);

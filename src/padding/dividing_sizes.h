@@ -1,8 +1,8 @@
 /*!
  * \file padding/dividing_sizes.h
- * \brief Symbolic sizes that have to divide into their shards, since something that is sharded
- * along them cannot be padded: an operator, a match_cast that finds a size out, a function that is
- * used as a value. All other symbolic sizes are padded, as static ones are.
+ * \brief Finds symbolic sizes that shards must divide, since an operator, a match_cast or a
+ * function used as a value cannot be padded along them. All other symbolic sizes are padded, as
+ * static ones are.
  *
  * Worked example, x of (n, 8) in rows: `R.nn.relu(x)` can be padded, a kernel that states no rule
  * for n elements cannot; with it in the program n has to divide, and the session says because of
@@ -24,7 +24,7 @@ namespace padding {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether a factor of a call, all or the major part of a dimension in so many shards, may
+/*! \brief True if a factor of a call, all or the major part of a dimension in so many shards, may
  * be padded along it. */
 bool MayPad(const rules::FactorRule& rule, const rules::FactorList& dim, int64_t shards);
 
@@ -32,16 +32,16 @@ class DividingSizes {
  public:
   DividingSizes(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels);
 
-  /*! \brief Whether an extent is of such a size. */
+  /*! \brief True if an extent is of such a size. */
   bool Has(const ir::Expr& dim) const;
   /*! \brief The function with an attribute (kDividingAttr) that says it of the sizes that its
    * parameters state; the same function where there are none. */
   ir::Function Noted(const ir::Function& function) const;
 
  private:
-  /*! \brief Of a size, what cannot be padded; null for others. */
+  /*! \brief Operator or function that cannot be padded along a size; null if there is none. */
   const std::string* Reason(const ir::Var& size) const;
-  /*! \brief The same of an extent. */
+  /*! \brief Reason for an extent. */
   const std::string* ReasonOf(const ir::Expr& dim) const;
   void Visit(const ir::Function& function);
   void VisitCall(const ir::Var& var, const ir::Call& call);

@@ -72,17 +72,17 @@ class PaddedTypes {
 
 /*! \brief Dimensions of other extents than the type says; none where the type is null. */
 std::vector<int> PaddedDims(const ir::DTensorType& type, const Extents& extents);
-/*! \brief Whether a tensor of the type has such dimensions. */
+/*! \brief True if a tensor of the type has such dimensions. */
 bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 
-/*! \brief Whether two tensors have other extents; no where the shape of one is not known. */
+/*! \brief True if two tensors have other extents; no where the shape of one is not known. */
 bool Differ(const Extents& a, const Extents& b);
-/*! \brief Whether two of the tensors, one of each value, have. */
+/*! \brief True if two of the tensors, one of each value, have. */
 bool Differ(const ValueExtents& a, const ValueExtents& b);
 
 /*! \brief The type with these sizes, placed the same; of a type without a known shape, the type. */
 ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents);
-/*! \brief The same of every tensor; the same object where there is nothing to pad. */
+/*! \brief Changes the extents of every tensor; returns `type` itself if there is nothing to pad. */
 ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);
 
 }  // namespace padding

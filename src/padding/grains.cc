@@ -33,8 +33,8 @@ std::vector<ir::DTensorType> TensorTypes(const ir::Type& type) {
 size_t NumTensors(const ir::Type& type) { return TensorTypes(type).size(); }
 
 /*!
- * \brief What the tensors of a value have, one after the other.
- * \param of_leaf Says it of what is neither a tuple nor a part of one.
+ * \brief Collects a property of a value's tensors, one after the other.
+ * \param of_leaf Gives it for a value that is neither a tuple nor a part of one.
  */
 template <typename T, typename OfLeaf>
 std::vector<T> Flattened(const ir::Expr& value, const OfLeaf& of_leaf) {
@@ -196,7 +196,7 @@ void Grains::Visit(const ir::SeqExpr& seq, const Tensors& target) {
         const Tensors of_value = TensorsOf(cast.value());
         for (size_t i = 0; i < std::min(tensors.size(), of_value.size()); ++i) {
           const Extents &before = of_value[i].sizes, &after = tensors[i].sizes;
-          // What is cut for a size that is stated anew follows from that size alone.
+          // A dimension cut by a size that is stated anew follows from that size alone.
           for (size_t d = 0; d < std::min(before.size(), after.size()); ++d) {
             const int node = tensors[i].nodes[d];
             if (node >= 0 && !ir::SameDim(before[d], after[d])) nodes_[node].is_fixed = true;
@@ -239,7 +239,7 @@ void Grains::VisitFunctionCall(const ir::Var& var, const ir::Call& call) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       tensors[i].sizes = here[i].sizes;
       tensors[i].callee = sizes;
-      // Where the shape is not known here, nothing is known of its padding.
+      // With an unknown shape, nothing is known of the padding.
       tensors[i].nodes.resize(here[i].sizes.size(), -1);
     }
     return tensors;
@@ -290,7 +290,7 @@ void Grains::VisitOperator(const ir::Var& var, const ir::Call& call) {
         const rules::FactorList& dim = factors[begin + i][d];
         const int64_t shards = nodes_[at].shards;
         const Factor* major = dim.empty() ? nullptr : &rule.factors[dim[0]];
-        // What divides was not decomposed for the sake of padding, so it must go on to divide.
+        // A divisible dimension was not decomposed for padding, so it stays divisible.
         const bool is_decomposed = decomposes && major != nullptr &&
                                    major->decomposed() != nullptr &&
                                    ir::AlwaysDivides(tensors[i].sizes[d], shards);

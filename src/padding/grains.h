@@ -1,6 +1,6 @@
 /*!
  * \file padding/grains.h
- * \brief The padded extents of all values of a module: which dimensions are cut in whole grains.
+ * \brief Padded extents of all values of a module, and the grain in which each dimension is cut.
  *
  * A reshape of (8 * 16) columns to 8 heads of 16 can keep a sharding in 3 only if the columns are
  * cut between heads: into 48, 48 and 32 columns, not 43, 43 and 42. So their *grain* is 16, and
@@ -54,16 +54,16 @@ class Grains {
   Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::KernelTable* kernels,
          const DividingSizes& dividing);
 
-  /*! \brief Of an expression of one of the functions. */
+  /*! \brief Extents of an expression of one of the functions. */
   ValueExtents Of(const ir::Expr& value) const;
-  /*! \brief What a function of the module returns. */
+  /*! \brief Extents that a function of the module returns. */
   ValueExtents OfResult(const ir::GlobalVar& function) const;
-  /*! \brief What the call that is bound to a variable takes, one argument after the other; null of
-   * calls that take any extents. */
+  /*! \brief Extents of the arguments that the call bound to a variable takes; null for calls that
+   * take any extents. */
   const ValueExtents* TakenBy(const ir::Var& var) const;
-  /*! \brief Whether a call takes an argument with other extents than it has. */
+  /*! \brief True if a call takes an argument with other extents than it has. */
   bool IsRecutFor(const ir::Var& var, const ir::Call& call) const;
-  /*! \brief Whether anything in a function is padded, or cut anew. */
+  /*! \brief True if anything in a function is padded, or cut anew. */
   bool Concern(const ir::GlobalVar& name, const ir::Function& function) const;
 
  private:
@@ -87,9 +87,9 @@ class Grains {
   using Tensors = std::vector<Tensor>;  // as in ValueExtents
 
   Tensors Add(const ir::Type& type, bool is_fixed = false);
-  /*! \brief Of a parameter or a result. */
+  /*! \brief Adds the tensors of a parameter or a result. */
   Tensors AddStated(const ir::Type& type, bool is_fixed);
-  /*! \brief Of what keeps the symbolic extents that are not cut. */
+  /*! \brief Adds the tensors of a value that keeps the symbolic extents that are not cut. */
   Tensors AddKept(const ir::Type& type);
   int AddNode(const Size& size, int64_t shards, bool is_fixed = false);
   int Root(int node) const;

@@ -67,7 +67,7 @@ class Padder : public TailWriter {
   }
 
   ir::Expr RewriteSeqValue(const ir::Expr& value, const ir::Var& branch_of) override {
-    // What leaves the program is cropped, whatever its tail.
+    // Results of the program are cropped, whatever their tail.
     const ir::Expr tailed =
         branch_of.defined() || !is_called_ ? Rewrite(value) : WithZeroTails(value);
     if (branch_of.defined()) return Recut(tailed, value, grains_.Of(branch_of));
@@ -111,7 +111,7 @@ class Padder : public TailWriter {
     return ir::WithAttr(with_extents, kPaddedParamsAttr, names);
   }
 
-  /*! \brief Whether two parameters of different extents are padded to the same type. */
+  /*! \brief True if two parameters of different extents are padded to the same type. */
   bool HasParamsThatLookAlike() {
     std::map<std::string, Extents> by_type;
     for (const ir::Var& param : function_.params()) {
@@ -389,7 +389,7 @@ class Padder : public TailWriter {
     if (move.fill == "0" && others_are_zero) has_zero_tail_.insert(result.get());
   }
 
-  /*! \brief Whether every element has the place in the result that it had. */
+  /*! \brief True if every element has the place in the result that it had. */
   static bool StaysInPlace(const dialect::SegmentMove& move) {
     if (move.segments.size() != 1 || move.moved.source_size != move.moved.target_size) return false;
     const mesh::Segment& segment = move.segments[0];
@@ -478,7 +478,7 @@ class Padder : public TailWriter {
     return false;
   }
 
-  /*! \brief How many elements of the operand one of the result is made from. */
+  /*! \brief Number of elements of the operand that one element of the result is made from. */
   static ir::Expr NumReduced(const rules::FactorRule& rule, const ir::DTensorType& operand) {
     std::vector<ir::Expr> reduced;
     const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(operand.tensor_ty());

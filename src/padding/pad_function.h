@@ -1,6 +1,6 @@
 /*!
  * \file padding/pad_function.h
- * \brief One function, with every dimension padded that its shards do not divide.
+ * \brief Pads every dimension of one function that its shards do not divide.
  *
  * Worked example, rows of x on 4 devices:
  *
@@ -34,10 +34,10 @@ struct PaddedFunction {
   /*! \brief Symbolic sizes that no padded parameter states: a last parameter, a shape, does. */
   ffi::Array<ir::Expr> sizes;
 };
-/*! \brief By the name before. */
+/*! \brief Padded functions by the name before. */
 using PaddedFunctions = std::unordered_map<const ffi::Object*, PaddedFunction>;
 
-/*! \brief What the functions of a module share. */
+/*! \brief State that the functions of a module share. */
 struct PaddedModule {
   dialect::MeshTable* meshes;
   const Grains* grains;
@@ -47,7 +47,7 @@ struct PaddedModule {
 };
 
 /*!
- * \param is_called Whether a function of the module calls it: then its results have tails of zeros.
+ * \param is_called True if a function of the module calls it: then its results have tails of zeros.
  * \throws ValueError naming a variable whose operator cannot be padded along an uneven dimension.
  */
 ir::Function PadFunction(const ir::Function& function, const ir::GlobalVar& name, bool is_called,

@@ -1,6 +1,6 @@
 /*!
  * \file padding/padded_call.h
- * \brief Which calls of operators can be padded, and to which extents.
+ * \brief Decides which operator calls can be padded, and to which extents.
  */
 #ifndef DISTIR_PADDING_PADDED_CALL_H_
 #define DISTIR_PADDING_PADDED_CALL_H_
@@ -17,7 +17,7 @@
 namespace distir {
 namespace padding {
 
-/*! \brief Whether the call of an operator can be written for other sizes. */
+/*! \brief True if the call of an operator can be written for other sizes. */
 bool StatesSizes(const rules::Operator& record);
 
 /*!

@@ -20,7 +20,7 @@ namespace padding {
 
 namespace {
 
-/*! \brief Whether the grains of a tensor that a kernel takes or gives do not divide into its
+/*! \brief True if the grains of a tensor that a kernel takes or gives do not divide into its
  * shards.
  */
 bool HasUnevenGrains(const ir::Var& var, const ir::Call& call, dialect::MeshTable* meshes,
@@ -50,7 +50,7 @@ bool HasUnevenGrains(const ir::Var& var, const ir::Call& call, dialect::MeshTabl
   return found;
 }
 
-/*! \brief Whether some dimension, or the grains of one, does not divide into its shards. Grains of
+/*! \brief True if some dimension, or the grains of one, does not divide into its shards. Grains of
  * operators are a dimension of some tensor of the call. */
 bool HasUneven(const ir::IRModule& mod, rules::KernelTable* kernels) {
   dialect::MeshTable meshes(mod);

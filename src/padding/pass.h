@@ -1,6 +1,6 @@
 /*!
  * \file padding/pass.h
- * \brief PadShards: every dimension divides into its shards.
+ * \brief PadShards: pads dimensions until their shards divide them.
  */
 #ifndef DISTIR_PADDING_PASS_H_
 #define DISTIR_PADDING_PASS_H_

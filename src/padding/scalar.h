@@ -1,6 +1,6 @@
 /*!
  * \file padding/scalar.h
- * \brief Numbers as tensors without dimensions, for constants in programs.
+ * \brief Makes scalar constants for programs.
  *
  * TVMScript has constants of signed integers, booleans, float32 and float64. A number of another
  * type is written in one of these and converted by the program: bfloat16 in float32, uint8 in
@@ -23,7 +23,7 @@ DLDataType WrittenAs(DLDataType dtype);
 /*! \brief A number in a type that numbers are written in. */
 tvm::ffi::Any ScalarOf(DLDataType written, int64_t number);
 
-/*! \brief What fills a tail of elements of `dtype`, in the type that it is written in. */
+/*! \brief Fill of a tail of elements of `dtype`, in the type that it is written in. */
 tvm::ffi::Any FillOf(DLDataType dtype, rules::Tail tail);
 
 }  // namespace padding

@@ -51,7 +51,7 @@ ir::Expr Size::Padded(const Size& grain, const Size& units, int64_t shards) {
   if (ir::AlwaysDivides(units.ToExpr(), shards)) {
     factors.push_back(ir::Multiply(units.ToExpr(), grain.number_));
   } else {
-    // What a shard has stands by itself, so that dividing by the shards leaves it.
+    // The size of a shard stands by itself, so that dividing by the shards leaves it.
     factors.push_back(ir::FloorDivide(ir::Add(units.ToExpr(), shards - 1), shards));
     factors.push_back(ir::MakeInt(grain.number_ * shards));
   }

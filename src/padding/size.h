@@ -16,17 +16,17 @@ namespace padding {
 class Size {
  public:
   explicit Size(int64_t number) : number_(number) {}
-  /*! \brief Of a dimension of known size. */
+  /*! \brief Reads a dimension of known size. */
   explicit Size(const ir::Expr& dim);
 
   bool is_symbolic() const { return !symbols_.empty(); }
-  /*! \brief Whether it may have so many elements; a symbolic one may. */
+  /*! \brief True if the size may be as large as `number`; a symbolic one may. */
   bool MayReach(int64_t number) const { return !symbols_.empty() || number_ >= number; }
   bool operator==(const Size& other) const;
 
   /*! \brief The least multiple of `shards` that is not below it. */
   ir::Expr Even(int64_t shards) const;
-  /*! \brief The same of each of so many grains: grains * Even(shards), for a divisor's quotient. */
+  /*! \brief Pads each of so many grains: grains * Even(shards), for a divisor's quotient. */
   static ir::Expr Padded(const Size& grain, const Size& units, int64_t shards);
 
   static Size CommonDivisor(const Size& a, const Size& b);

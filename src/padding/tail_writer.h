@@ -1,6 +1,6 @@
 /*!
  * \file padding/tail_writer.h
- * \brief A rewriter that fills tails and changes extents.
+ * \brief Rewriter that fills the tails of padded tensors and changes extents.
  *
  * Worked example: x is R.DTensor((8, 4), "S[0]") of 7 true rows on 2 devices. Filled with zeros it
  * is
@@ -63,7 +63,7 @@ class TailWriter : public ir::FunctionRewriter {
   void EnterScope() override { scopes_.push_back(mask_log_.size()); }
   void LeaveScope() override;
 
-  /*! \brief Whether a position along a dimension is before the true extent, to be broadcast. */
+  /*! \brief True if a position along a dimension is before the true extent, to be broadcast. */
   ir::Expr Mask(const ir::DTensorType& padded, int dim, const ir::Expr& extent);
 
   /*! \brief A scalar, as it is written, in the element type of `like`. */

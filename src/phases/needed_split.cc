@@ -40,7 +40,7 @@ void AddAxes(const ir::Type& type, Axes* axes) {
   }
 }
 
-/*! \brief Whether the result of a binding lacks an axis of an operand: it may be partial. */
+/*! \brief True if the result of a binding lacks an axis of an operand: it may be partial. */
 bool MayReduce(const ir::Binding& binding) {
   const ir::VarBinding bound = ir::VarBinding::Cast(binding);
   if (!bound.defined() || ir::If::Is(bound.value())) return true;
@@ -55,7 +55,7 @@ bool MayReduce(const ir::Binding& binding) {
   return false;
 }
 
-/*! \brief Whether two functions place all values alike, and differ in kernels before any reduction
+/*! \brief True if two functions place all values alike, and differ in kernels before any reduction
  * at most. */
 bool AreAlike(const ir::Function& whole, const ir::Function& split) {
   const std::vector<ir::Binding> left = BindingsOf(whole), right = BindingsOf(split);
@@ -98,7 +98,7 @@ ir::IRModule Propagated(const ir::IRModule& mod) {
                          ir::ReportOf::kNone);
 }
 
-/*! \brief Whether functions have as many bindings: each kernel became one operator, if any. */
+/*! \brief True if functions have as many bindings: each kernel became one operator, if any. */
 bool HaveAsManyBindings(const ir::IRModule& mod, const ir::IRModule& split) {
   size_t before = 0, behind = 0;
   for (const auto& [gv, base] : mod.functions()) {

@@ -1,6 +1,7 @@
 /*!
  * \file phases/needed_split.h
- * \brief SplitFused where a pass runs it by itself: only what is in the way of shardings is split.
+ * \brief Runs SplitFused within other passes, and splits only the kernels that shardings need
+ * split.
  *
  *     lv1 = R.call_tir(split1, (lv0,), ..)      # halves of the rows
  *

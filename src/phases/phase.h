@@ -1,6 +1,6 @@
 /*!
  * \file phases/phase.h
- * \brief How far a module has come on the way from annotations to what workers run.
+ * \brief Phases of a module, from annotations to the programs of workers.
  *
  *     annotated    Tensors, some of them through R.dist.annotate_sharding
  *     propagated   DTensors and R.dist.redistribute

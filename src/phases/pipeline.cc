@@ -42,7 +42,7 @@ struct Step {
   Phase gives;
   When when;
   ir::IRModule (*run)(const ir::IRModule&);  // null for a pass with options
-  /*! \brief What is run before a later pass, where that is less; null for the same. */
+  /*! \brief Shorter run of the step before a later pass; null for the same. */
   ir::IRModule (*run_implied)(const ir::IRModule&) = nullptr;
 };
 
@@ -65,8 +65,8 @@ const Step kSteps[] = {
     {"LowerCCL",                   kLowered,    kRuntime,    When::kAsked,   lower::LowerCCL},
 };
 
-// What is done to a worker's program for CPUs, between passes of TVM, which Python lists:
-// python/distir_ext/_compile/cpu.py.
+// Steps on a worker's program for CPUs, between passes of TVM, which
+// python/distir_ext/_compile/cpu.py lists.
 const Step kCpuSteps[] = {
     {"DispatchMatmul",             kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
     {"ShareResults",               kLowered,    kRuntime,    When::kAsked,   target::ShareResults},

@@ -58,7 +58,7 @@ bool IsSoftmax(const ir::Call& call) {
   return ir::IsOp(call.op(), "relax.nn.softmax") || ir::IsOp(call.op(), "relax.nn.log_softmax");
 }
 
-/*! \brief Whether a call computes every element of the first of three dimensions alone. */
+/*! \brief True if a call computes every element of the first of three dimensions alone. */
 bool KeepsFirstDim(const ir::Call& call) {
   if (IsSoftmax(call))
     return rules::NormalizeAxis(ir::attrs::kSoftmaxAxis.Int(call.attrs(), -1), 3) != 0;
@@ -66,7 +66,7 @@ bool KeepsFirstDim(const ir::Call& call) {
   return record != nullptr && record->is_elementwise;
 }
 
-/*! \brief Whether an operand is alike for everything that its first of three dimensions counts. */
+/*! \brief True if an operand is alike for everything that its first of three dimensions counts. */
 bool IsBroadcast(const ir::Expr& operand) {
   if (!ir::TensorType::Is(operand.ty())) return !ir::DTensorType::Is(operand.ty());
   Dims dims = KnownShape(operand);
@@ -81,7 +81,7 @@ struct Merged {
   int other_uses = 0;  // by what needs the dimensions merged
 };
 
-/*! \brief What is to be written anew. */
+/*! \brief Rewrites to make. */
 struct Plan {
   std::unordered_map<const ffi::Object*, Merged> merged;  // by variable
   std::unordered_set<const ffi::Object*> rewritten;       // variables of calls
@@ -273,7 +273,7 @@ ir::Function SeparateBatchDims(const ir::Function& function) {
   Plan plan = Search(function).Take();
   if (!plan.has_products) return function;
   ir::Function written = Writer(std::move(plan)).RewriteFunction(function);
-  // What the function says of its result may be more than its body does.
+  // The stated result type may know more than the body's.
   return ir::MakeFunction(written.params(), written.body(), function.ret_ty(), function.is_pure(),
                           function.attrs());
 }

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/batch_dims.h
- * \brief Products of stacks of matrices keep the dimensions that count the matrices apart.
+ * \brief Keeps the batch dimensions of batched matrix products apart.
  *
  * Frontends flatten what a product is batched over: (batch, heads, n, k) becomes (batch * heads, n,
  * k) before the matmul and is divided again behind it. A sharding of heads is none of batch *

@@ -24,7 +24,7 @@ struct Columns {
   bool empty() const { return of.empty(); }
 };
 
-/*! \brief What is known of a tensor. */
+/*! \brief Weight columns that the dimensions of a tensor come from. */
 struct Tensor {
   std::vector<Columns> dims;
   bool is_weight;  // a weight itself, or a view of it
@@ -75,7 +75,7 @@ class HeadFinder {
     if (any) tensors_.emplace(slot, std::move(tensor));
   }
 
-  /*! \brief What an operand says of the factors of a link. */
+  /*! \brief Columns and shardings that an operand gives the factors of a link. */
   struct View {
     std::vector<Columns> columns;  // by factor
     FactorShardings solved;
@@ -109,7 +109,7 @@ class HeadFinder {
       Keep(*link.rule, link.rule->results[i], kept, results[i], is_of_weights);
   }
 
-  /*! \brief Whether a result is a view of a weight, or made of weights alone, element by element or
+  /*! \brief True if a result is a view of a weight, or made of weights alone, element by element or
    * packed element by packed element: of numbers of four bits and their scales. */
   bool IsOfWeights(const rules::FactorRule& rule, const IntRange& operands) const {
     const auto is_weight = [this](int slot) {
@@ -125,8 +125,8 @@ class HeadFinder {
   }
 
   /*!
-   * \brief What is given to an operator first is what it works on: x in matmul(x, w). What is given
-   * behind it is a weight only of a product, or a bias of one: not the ids and the scores of
+   * \brief The first operand of an operator is an input: x in matmul(x, w). Those behind it are
+   * weights only for products, or biases of these: not the ids and the scores of
    * scatter_elements(zeros, ids, scores).
    */
   void FindInputs(const rules::FactorRule& rule, const IntRange& operands) {
@@ -144,7 +144,7 @@ class HeadFinder {
     }
   }
 
-  /*! \brief Whether two operands are summed along a factor that both have. */
+  /*! \brief True if two operands are summed along a factor that both have. */
   static bool IsProduct(const rules::FactorRule& rule) {
     std::vector<int> num_operands(rule.factors.size(), 0);
     for (const rules::TensorFactors& operand : rule.operands)
@@ -185,7 +185,7 @@ class HeadFinder {
   }
 
   /*!
-   * \brief Whether columns meet something that is sharded elsewhere over their axes. If these are
+   * \brief True if columns meet something that is sharded elsewhere over their axes. If these are
    * columns of a larger weight, and both have been multiplied before, the former is copied.
    * \param factor On which the columns are; the number of factors where they are on none.
    */
@@ -197,8 +197,8 @@ class HeadFinder {
         if (g == factor || !mesh::Overlaps(views_[j].solved[g], AxesOf(stated))) continue;
         const Columns& other = views_[j].columns[g];
         const bool any_weight = views_[operand].is_weight || views_[j].is_weight;
-        // What has followed another part of these columns, as a cache, is no stranger; nor is a
-        // bias to columns of which a kernel makes heads.
+        // A tensor that has followed another part of these columns, as a cache, is no stranger; nor
+        // is a bias to columns of which a kernel makes heads.
         const bool is_strange =
             (other.empty() || any_weight) && !Contains(views_[operand].columns[g].of, stated);
         meets = meets || is_strange;
@@ -244,8 +244,8 @@ class HeadFinder {
       for (int f : factors[d]) {
         if (kept[f].empty()) break;
         for (const StatedDim& stated : kept[f].of) {
-          // What is gathered here is not there any more. But a part of a head cannot be kept, and
-          // what has made way for other columns will meet them.
+          // Columns gathered here are not there any more. But a part of a head cannot be kept, and
+          // one that has made way for other columns will meet them.
           const bool is_cut = kept[f].is_within || kept[f].shards < mesh::NumShards(AxesOf(stated));
           const bool is_there = std::any_of(
               solved.dims.begin(), solved.dims.end(),

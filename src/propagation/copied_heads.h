@@ -1,6 +1,7 @@
 /*!
  * \file propagation/copied_heads.h
- * \brief Weights that an annotation cuts within heads, because there are fewer heads than shards.
+ * \brief Finds weights that an annotation cuts within heads, because there are fewer heads than
+ * shards.
  *
  * Plans shard queries, keys and values alike, but grouped queries have fewer heads of keys. Worked
  * example, 8 heads of queries and 2 of keys, each of 4 columns, in 4 shards:
@@ -51,7 +52,7 @@ struct StatedDim {
 };
 
 /*!
- * \brief What a solved program has stated of weights that should be copied.
+ * \brief Stated dimensions of weights that a solved program should copy.
  * \return The dimensions to open, in program order.
  */
 std::vector<StatedDim> CopiedHeads(const Program& program);

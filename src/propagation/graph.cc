@@ -154,7 +154,7 @@ class GraphBuilder {
     node.name = enters ? "enter_manual" : "leave_manual";
     node.crossing = &crossing;
     graph_.nodes.push_back(std::move(node));
-    // What its DTensor type says already is not stated again.
+    // An annotation that repeats the variable's DTensor type states nothing new.
     const bool is_placed = ir::DTensorType::Is(var.ty());
     if (enters || !is_placed) StateOutside(crossing, enters ? end : results[0]);
     if (!enters || !is_placed) StateInside(crossing, enters ? results[0] : end);

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/graph.h
- * \brief A function as propagation sees it: tensors (slots) and the rules that link them.
+ * \brief Propagation graph of a function: tensors (slots) and the rules that link them.
  *
  * A slot is one tensor value: a parameter, a constant, a result; tuples have a slot per tensor in
  * them. Variables that rename a value (tuples, tuple elements, `lv1 = lv0`) share its slots. A node
@@ -33,7 +33,7 @@ namespace propagation {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Where a sharding is stated: by an annotation or by a DTensor type. */
+/*! \brief Source of a stated sharding: an annotation or a DTensor type. */
 struct Source {
   int slot;
   int root;
@@ -109,8 +109,8 @@ struct FunctionGraph {
 
 /*!
  * \param kernels The kernels of the module.
- * \param is_relax_function Whether a global variable names a Relax function of the module.
- * \param warns Whether the user is told what has no rule.
+ * \param is_relax_function True if a global variable names a Relax function of the module.
+ * \param warns True if the user is told what has no rule.
  * \throws ValueError naming what propagation cannot look into (a local closure).
  */
 FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,

@@ -1,7 +1,7 @@
 /*!
  * \file propagation/instances.h
- * \brief The program unfolded along calls: one instance of a function's graph per call path, solved
- * together.
+ * \brief Unfolds a program along its calls: one instance of a function's graph per call path,
+ * solved together.
  *
  * An instance gives a callee its own slots, so that information flows both ways through each call
  * separately and a callee reached with different shardings or on different meshes ends with

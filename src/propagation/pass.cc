@@ -39,7 +39,7 @@ AxesOfDims AxesOn(const mesh::Mesh& view, const mesh::Mesh& root, const mesh::Sh
 }
 
 /*!
- * \brief Which Relax functions of a module propagation looks at.
+ * \brief Relax functions of a module that take part in propagation.
  *
  * A function *takes part* if it, or one that it calls, states shardings.
  */
@@ -83,12 +83,12 @@ class Participants {
     return roots;
   }
 
-  /*! \brief Whether the function is kept as it is; others are replaced by what propagation makes of
+  /*! \brief True if the function is kept as it is; others are replaced by what propagation makes of
    * them. */
   bool Stays(const ir::GlobalVar& gv) const { return stays_[*calls_.Find(gv)]; }
 
  private:
-  /*! \brief Whether more may call a function than calls of the module show. */
+  /*! \brief True if more may call a function than calls of the module show. */
   bool IsOpen(size_t i) const { return ir::IsPublic(functions_[i]) || calls_[i].is_value; }
 
   void RequirePublicPart() const {
@@ -202,7 +202,7 @@ class Propagation {
     }
   }
 
-  /*! \brief What a function gives to others has left all regions. */
+  /*! \brief Requires that the results of a function have left all regions. */
   void RequireOutside(const Program& program) const {
     const Instance& instance = program.instances[0];
     for (int result : instance.graph->results) {

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/pass.h
- * \brief PropagateSharding, and what it decides, for passes that need to know before it runs.
+ * \brief PropagateSharding, and a preview of its decisions for passes that run before it.
  */
 #ifndef DISTIR_PROPAGATION_PASS_H_
 #define DISTIR_PROPAGATION_PASS_H_
@@ -16,9 +16,9 @@ namespace distir {
 namespace propagation {
 
 /*!
- * \brief From annotations to DTensor types, across calls: every value of a function that takes part
- * becomes a DTensor, and redistributions stand where two sides disagree. The module itself where
- * nothing states a sharding.
+ * \brief Propagates annotations to DTensor types, across calls: every value of a function that
+ * takes part becomes a DTensor, with redistributions where two sides disagree. Returns the module
+ * itself if nothing states a sharding.
  *
  * \throws ValueError where a stated sharding does not fit its tensor.
  */
@@ -27,7 +27,7 @@ ir::IRModule PropagateSharding(const ir::IRModule& mod);
 /*! \brief Per tensor dimension the mesh axes that shard it, major to minor. */
 using AxesOfDims = std::vector<std::vector<int>>;
 
-/*! \brief By variable, for each tensor of it. */
+/*! \brief Shardings of each variable's tensors. */
 using VarShardings = std::unordered_map<const tvm::ffi::Object*, std::vector<AxesOfDims>>;
 
 /*! \brief A sharding on a mesh by whole axes of it; null where it is sharded by parts of axes. */

@@ -87,7 +87,7 @@ class AxisSolver {
            (slot.stated->IsOpen(dim) && slot.stated->Priority(dim) <= priority_);
   }
 
-  /*! \brief Whether nothing is known of how a slot is sharded: it fits whatever is decided. */
+  /*! \brief True if nothing is known of how a slot is sharded: it fits whatever is decided. */
   bool IsFree(const SlotState& slot) const {
     if (!slot.sharding.IsReplicated()) return false;
     for (size_t d = 0; slot.stated != nullptr && d < slot.sharding.dims.size(); ++d) {
@@ -120,7 +120,7 @@ class AxisSolver {
     (program_.links[link].rule->is_pass_through ? pass_through_ : others_).push_back(link);
   }
 
-  /*! \brief What one tensor of a link says. */
+  /*! \brief Sharding that one tensor of a link gives the factors. */
   struct View {
     int slot;
     int position;  // among the link's tensors, operands before results
@@ -129,7 +129,7 @@ class AxisSolver {
     FactorShardings factors;  // empty when the tensor has no axes
   };
 
-  /*! \brief What all tensors of a link together say. */
+  /*! \brief Shardings of the factors, merged over all tensors of a link. */
   struct Merged {
     FactorShardings factors;
     FactorShardings of_results;  // what results take: reduced factors keep nothing from them
@@ -173,7 +173,7 @@ class AxisSolver {
   void Work(const Link& link, Stage stage) {
     ClearViews();
     bool any = false, skipped = false;
-    // What is broadcast, as a bias, has nothing to say of the dimensions that it lacks.
+    // A tensor that is broadcast, as a bias, has no say in the dimensions that it lacks.
     double broadcast_to = 0;
     if (link.rule->is_pass_through) {
       for (int slot : program_.Results(link)) {
@@ -222,7 +222,7 @@ class AxisSolver {
       outcome_.waits = !MergeWhereAgreed(*link.rule, stage, &merged) || skipped;
     }
     ClearBlocked(*link.rule, &merged);
-    // What the call cannot compute on shards is not spread: it would only have to be moved.
+    // A sharding that the call cannot compute with is not spread: it would only have to be moved.
     rules::DropUnnestable(*link.rule, &merged.factors);
     rules::DropUnnestable(*link.rule, &merged.of_results);
     for (const View& view : views_) {
@@ -348,7 +348,7 @@ class AxisSolver {
     merged->of_results = rules::Assign(rule, kept);
   }
 
-  /*! \brief What it costs to compute a link on a mesh, its tensors placed as they are by now. */
+  /*! \brief Cost of a link on a mesh, with its tensors placed as they are by now. */
   rules::CallCost CostOf(const Link& link, int root) const {
     std::vector<const mesh::Sharding*> known[2];
     std::vector<double> bytes[2];

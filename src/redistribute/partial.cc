@@ -14,8 +14,8 @@ namespace redistribute {
 
 namespace {
 
-/*! \brief What a local view leaves to be reduced, by the index maps of its kernel; its type says
- * what differs from device to device anyway. */
+/*! \brief Decision for a local view, by the index maps of its kernel; its type states what differs
+ * from device to device anyway. */
 std::optional<rules::Decision> OfLocalView(const ir::Call& call, rules::Decisions* decisions) {
   auto decision = decisions->OfLocalView(call);
   if (!decision || decision->call.sharding.results.size() != 1) return std::nullopt;
@@ -25,7 +25,7 @@ std::optional<rules::Decision> OfLocalView(const ir::Call& call, rules::Decision
   return decision;
 }
 
-/*! \brief What a call that is computed so leaves to be reduced. */
+/*! \brief Partial value that a call computed in this way leaves. */
 std::optional<PartialValue> PartOf(int root, const rules::CallSharding& sharding) {
   if (sharding.partial.empty()) return std::nullopt;
   PartialValue value{root, sharding.results[0]};
@@ -56,7 +56,7 @@ void CollectOperands(const ir::Expr& arg, std::vector<ir::Expr>* operands) {
   }
 }
 
-/*! \brief Whether a tensor in the type is sharded over one of the axes. */
+/*! \brief True if a tensor in the type is sharded over one of the axes. */
 bool IsShardedOver(const ir::Type& type, const PartialAxes& partial, dialect::MeshTable* meshes) {
   return ir::AnyLeaf(type, [&](const ir::Type& leaf) {
     auto dtensor = ir::DTensorType::Cast(leaf);
@@ -79,7 +79,7 @@ bool SameAxes(const PartialAxes& a, const PartialAxes& b) {
   return a.root == b.root && as_sharding(a) == as_sharding(b);
 }
 
-/*! \brief What is left after a reduction. */
+/*! \brief Axes that are still partial after a reduction. */
 std::optional<PartialAxes> Reduced(const PartialAxes& partial, const ir::Call& call,
                                    dialect::MeshTable* meshes) {
   const mesh::Mesh& root = meshes->Root(partial.root);

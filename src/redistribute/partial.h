@@ -1,6 +1,6 @@
 /*!
  * \file redistribute/partial.h
- * \brief What a call on DTensors leaves to be reduced.
+ * \brief Reductions that the result of a call on DTensors still needs.
  *
  * Worked example: matmul of a (8, 16) sharded "S[1]" and a (16, 32) sharded "S[0]" on one mesh axis
  * x gives every device a sum over its part of the 16: [-|-] partial=sum{x}.
@@ -35,11 +35,11 @@ struct PartialAxes {
   mesh::Reduction reduction;
 };
 
-/*! \brief What becomes of partial operands in a call. */
+/*! \brief Partial axes of operands and result of a call. */
 struct PartialFlow {
-  /*! \brief Whether the reduction may come behind the call; true if no operand is partial. */
+  /*! \brief True if the reduction may come behind the call; true if no operand is partial. */
   bool is_allowed;
-  /*! \brief What the call's result is partial over, its own reduction included, or null. */
+  /*! \brief Partial axes of the call's result, its own reduction included, or null. */
   std::optional<PartialAxes> result;
 };
 
@@ -52,8 +52,8 @@ struct PartialFlow {
  * what they reduce. Worked example: with a and b partial=sum{x}, add(a, b) is partial=sum{x};
  * all_reduce(a) over x is not partial; add(a, c) is refused if only a is.
  *
- * \param partial_of What an argument, or a field of a tuple argument, is partial over, or null.
- * \param own What the call leaves to be reduced if no operand is partial.
+ * \param partial_of Partial axes of an argument, or of a field of a tuple argument, or null.
+ * \param own Partial axes that the call itself adds, if no operand is partial.
  */
 PartialFlow FlowThrough(const ir::Call& call,
                         const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,

@@ -75,8 +75,8 @@ class Legalizer : public ir::FunctionRewriter {
     return ir::IsOp(call.op(), "relax.dist.redistribute");
   }
 
-  /*! \brief What a call leaves to be reduced by reductions that nobody has written: behind a local
-   * view they are written. */
+  /*! \brief Reductions that a call implies and that nobody has written; behind a local view they
+   * are written. */
   std::optional<PartialValue> ToReduce(const ir::Call& call) {
     if (reductions_are_explicit_ || dialect::IsLocalView(call.op())) return std::nullopt;
     return PartialResult(call, &decisions_);
@@ -190,7 +190,7 @@ class Legalizer : public ir::FunctionRewriter {
   std::unordered_map<const ffi::Object*, Pending> pending_;
 };
 
-/*! \brief Whether an earlier run has left nothing to do. */
+/*! \brief True if an earlier run has left nothing to do. */
 bool IsLegal(const ir::Function& function) {
   if (!dialect::HasExplicitReductions(function)) return false;
   bool is_legal = true;

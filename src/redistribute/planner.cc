@@ -144,7 +144,7 @@ std::vector<int64_t> KeyOf(int64_t mesh, const Sharding& source, const Sharding&
   return key;
 }
 
-/*! \brief Where there are no common parts: the reduction, and one exchange. */
+/*! \brief Plans shardings without common parts: the reduction, and one exchange. */
 Plan PlanDirectly(const cost::Cluster& cluster, const mesh::Mesh& mesh, const Sharding& source,
                   const Sharding& target, double bytes) {
   Plan plan;
@@ -234,7 +234,7 @@ class Projection {
 
 }  // namespace
 
-/*! \brief What planners of clusters with the same links have found. */
+/*! \brief Plans of clusters with the same links. */
 struct PlanStore {
   std::map<std::vector<int64_t>, int64_t> kinds;  // of meshes, by shape and pattern of links
   std::map<std::vector<int64_t>, std::unique_ptr<Space>> spaces;

@@ -1,6 +1,6 @@
 /*!
  * \file redistribute/planner.h
- * \brief The cheapest sequence of collectives from one sharding to another on one mesh.
+ * \brief Plans the cheapest sequence of collectives from one sharding to another on one mesh.
  *
  * Pure search: no IR. Nodes are shardings by *atoms*, the parts into which both sides cut the mesh
  * axes, cut further into primes where that gives at most kMaxAtoms of them. Edges are slice,

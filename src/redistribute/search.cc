@@ -23,8 +23,8 @@ Time ToTime(double seconds) {
   return static_cast<Time>(std::llround(std::min(seconds * 1e15, kLongest)));
 }
 
-/*! \brief How much a step counts among ways of equal time: less than any communication, a slice by
- * every atom there is. */
+/*! \brief Weight of a step among ways of equal time: less than any communication; a slice by every
+ * atom. */
 int Weight(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kSlice:
@@ -180,7 +180,7 @@ class Search {
 
   // ---- what is nearer to the target
 
-  /*! \brief How many leading atoms of a dimension are as in the target. */
+  /*! \brief Number of leading atoms of a dimension that agree with the target. */
   size_t Settled(const Node& node, size_t d) const {
     const AtomList& now = node.dims[d];
     const AtomList& then = target_.dims[d];
@@ -188,7 +188,7 @@ class Search {
     while (length < now.size() && length < then.size() && now[length] == then[length]) ++length;
     return length;
   }
-  /*! \brief Whether the target has `atoms` next in dimension `d`. */
+  /*! \brief True if the target has `atoms` next in dimension `d`. */
   bool HasNext(const Node& node, size_t d, const AtomList& atoms) const {
     const AtomList& now = node.dims[d];
     const AtomList& then = target_.dims[d];

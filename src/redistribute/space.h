@@ -66,7 +66,7 @@ class Space {
   const Node& at(int node) const { return *nodes_[node]; }
   /*! \brief Every sharding that is not partial. */
   const std::vector<int>& All();
-  /*! \brief What an exchange between two nodes takes, found out once. */
+  /*! \brief Terms of an exchange between two nodes, computed once. */
   const cost::ExchangeTerms& Exchange(int from, int to);
   /*! \brief The part of a tensor that the worst-off device lacks in it, found out once: in less
    * time, as links do not matter. */

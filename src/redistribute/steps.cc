@@ -13,7 +13,7 @@ namespace redistribute {
 
 namespace {
 
-// What a symbolic dimension counts for in the size of a tensor.
+// Extent assumed for a symbolic dimension in the size of a tensor.
 constexpr int64_t kAssumedExtent = 1024;
 
 /*! \brief The axes of a view, given by what they are on the root, that together are `axes`; nullopt

@@ -1,6 +1,6 @@
 /*!
  * \file redistribute/steps.h
- * \brief Between plans and calls on DTensors.
+ * \brief Converts steps of plans to calls on DTensors, and calls to steps.
  */
 #ifndef DISTIR_REDISTRIBUTE_STEPS_H_
 #define DISTIR_REDISTRIBUTE_STEPS_H_

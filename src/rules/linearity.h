@@ -1,6 +1,6 @@
 /*!
  * \file rules/linearity.h
- * \brief Which operators commute with the reduction of a partial operand.
+ * \brief Operators that commute with the reduction of a partial operand.
  *
  * A partial value x stands for reduce(x_i) over the x_i of the devices. An operator f commutes with
  * the reduction in some of its operands if f(reduce(x_i), y) = reduce(f(x_i, y)), where y is not
@@ -23,13 +23,13 @@ namespace distir {
 namespace rules {
 
 /*!
- * \brief Whether a call commutes with `reduction` in the operands marked in `partial`.
+ * \brief True if a call commutes with `reduction` in the operands marked in `partial`.
  * \param partial One mark per tensor operand, tuples flattened; at least one is set.
  */
 bool CommutesWith(const ir::Call& call, const std::vector<bool>& partial,
                   mesh::Reduction reduction);
 
-/*! \brief Whether the table has the operator at all. */
+/*! \brief True if the table has the operator at all. */
 bool MayCommute(const ir::Expr& op);
 
 }  // namespace rules

@@ -90,7 +90,7 @@ ffi::Array<ffi::String> AccumulatingOperators(const ffi::String& kind) {
   return names;
 }
 
-/*! \brief Whether a function calls one of some operators. Matching patterns takes much longer. */
+/*! \brief True if a function calls one of some operators. Matching patterns takes much longer. */
 bool CallsOperator(const ir::Function& function, const ffi::Array<ffi::String>& names) {
   std::unordered_set<std::string> wanted(names.begin(), names.end());
   bool found = false;

@@ -40,8 +40,8 @@ using RuleFunction = FactorRule (*)(const OpView& view);
  * or a tuple where the call has several results (decompose/algorithm.h). */
 using Decomposition = ir::Expr (*)(const decompose::DecomposedCall& call,
                                    decompose::Writer* writer);
-/*! \brief Of a worker's call: `global` is the call on whole tensors, `local` the same call on the
- * worker's, its arguments already local. */
+/*! \brief Makes attributes of a worker's call: `global` is the call on whole tensors, `local` the
+ * call on the worker's, its arguments already local. */
 using AttrsFunction = ir::Node (*)(const OpView& global, const OpView& local);
 using ArgsFunction = ffi::Array<ir::Expr> (*)(const OpView& global, const OpView& local);
 using Condition = bool (*)(const OpView& view);
@@ -49,7 +49,7 @@ using Condition = bool (*)(const OpView& view);
  * counted as two; 0 where sizes are unknown. */
 using OperationsFunction = double (*)(const OpView& view);
 
-/*! \brief What a rule does with the dimensions of its operator, in words. */
+/*! \brief Description of a rule's dimensions, in words. */
 struct Summary {
   const char* parallel;                // dimensions that every shard computes alone
   const char* reduced = "";            // dimensions whose shards are combined, and how
@@ -70,7 +70,7 @@ enum class Padding {
   kDecomposed,  // all of these and decomposed ones: their decomposition takes uneven shards
 };
 
-/*! \brief What the tails of operands must hold although no reduction asks for it. */
+/*! \brief Requirement on the tails of operands that no reduction asks for. */
 enum class OperandTails {
   kAny,
   kDivisor,  // ones in the second operand if it is of integers: dividing them by 0 ends the process
@@ -86,8 +86,8 @@ enum class In {
   kAny,    // any of them, one or more
 };
 
-/*! \brief How TVM's kernel of an operator adds or multiplies many elements, which `dx.build` has it
- * do in float32 where they are smaller floats (`_compile/accumulation.py`). */
+/*! \brief Form of accumulation in TVM's kernel of an operator, which `dx.build` computes in float32
+ * for smaller floats (`_compile/accumulation.py`). */
 enum class Accumulation {
   kNone,      // it does not, or no more than a few
   kProducts,  // in the type of the attribute "out_dtype"
@@ -124,15 +124,15 @@ struct Commutation {
   }
 };
 
-/*! \brief Of what only moves elements. Any value is also the mean, maximum or minimum of equal
- * ones, so what moves several operands to one result may have such among them where the
- * reduction is one of these. */
+/*! \brief Commutation of operators that only move elements. Any value is also the mean, maximum or
+ * minimum of equal ones. So under these reductions, an operator that moves several operands to one
+ * result may have such values among them. */
 inline constexpr Commutation kMoving =
     Commutation().Sum(In::kAll).Mean(In::kAny).Max(In::kAny).Min(In::kAny).Prod(In::kAll);
-/*! \brief Of what only moves elements of its first operand. */
+/*! \brief Commutation of operators that only move elements of their first operand. */
 inline constexpr Commutation kMovingFirst =
     Commutation().Sum(In::kFirst).Mean(In::kFirst).Max(In::kFirst).Min(In::kFirst).Prod(In::kFirst);
-/*! \brief Of increasing functions, defined everywhere. */
+/*! \brief Commutation of increasing functions, defined everywhere. */
 inline constexpr Commutation kIncreasing = Commutation().Max(In::kFirst).Min(In::kFirst);
 
 struct Operator {
@@ -145,11 +145,11 @@ struct Operator {
   Padding padding = Padding::kNone;
   /*! \brief Along the major factors of dimensions too, in whole grains. */
   bool pads_grains = false;
-  /*! \brief Whether decomposed factors may be padded in a call; null: in every one. */
+  /*! \brief True if decomposed factors may be padded in a call; null: in every one. */
   Condition may_pad_decomposed = nullptr;
   OperandTails tails = OperandTails::kAny;
-  /*! \brief Of a mean: the operator, with the same attributes, that gives the sum. Where a reduced
-   * dimension is padded, the mean is written as this sum divided by the true number of elements. */
+  /*! \brief Sum operator of a mean, with the same attributes. If a reduced dimension is padded, the
+   * mean is written as this sum divided by the true number of elements. */
   const char* sum = nullptr;
   /*! \brief Every element of the result follows from those at its place in the operands. */
   bool is_elementwise = false;
@@ -162,12 +162,12 @@ struct Operator {
   /*! \brief The attributes of the worker's call, where those of the global one mean something else
    * on local shapes; null: the same. */
   AttrsFunction local_attrs = nullptr;
-  /*! \brief The same for arguments that are no tensors. */
+  /*! \brief Arguments of the worker's call that are no tensors; null: the same. */
   ArgsFunction local_args = nullptr;
   /*! \brief Null: they follow from the factor rule. */
   OperationsFunction operations = nullptr;
   Accumulation accumulation = Accumulation::kNone;
-  /*! \brief Whether a call accumulates; null: every call does. */
+  /*! \brief True if a call accumulates; null: every call does. */
   Condition accumulates = nullptr;
   /*! \brief Its tensors, or some of them, stand in a tuple. */
   bool takes_tuple = false;

@@ -34,7 +34,7 @@ bool HasRule(const ir::Call& call) {
 
 namespace {
 
-/*! \brief Whether the dimensions of all tensors of a call are known: those of others cannot be told
+/*! \brief True if the dimensions of all tensors of a call are known: those of others cannot be told
  * from each other, and no shape of a shard follows from them. */
 bool HasKnownShapes(const OpView& view) {
   for (const auto* tensors : {&view.operands, &view.results}) {

@@ -1,6 +1,6 @@
 /*!
  * \file rules/registry.h
- * \brief The rule of a call, whoever states it: a user, the operator's record, or its kernel.
+ * \brief Finds the rule of a call: a user's, the operator record's, or the kernel's.
  */
 #ifndef DISTIR_RULES_REGISTRY_H_
 #define DISTIR_RULES_REGISTRY_H_
@@ -10,7 +10,7 @@
 namespace distir {
 namespace rules {
 
-/*! \brief Whether anything says how a call is sharded: its record, its kernel or a user. */
+/*! \brief True if anything says how a call is sharded: its record, its kernel or a user. */
 bool HasRule(const ir::Call& call);
 /*! \brief The rule of a call: a user's, else the record's; ReplicateAll, with a warning, where
  * there is none or the record says that the operator is replicated, and for operators on tensors of

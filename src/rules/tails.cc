@@ -23,7 +23,7 @@ bool MayReduce(mesh::Reduction reduction) {
   }
 }
 
-/*! \brief Whether operators padded so may be padded along a factor. */
+/*! \brief True if operators padded so may be padded along a factor. */
 bool Covers(Padding padding, const Factor& factor) {
   const bool is_decomposed = padding == Padding::kDecomposed;
   if (factor.Is<ParallelFactor>()) return padding != Padding::kNone;
@@ -38,7 +38,7 @@ bool IsInteger(const ir::TensorType& type) {
   return code == kDLInt || code == kDLUInt;
 }
 
-/*! \brief Whether the neutral elements of reductions can be written in the type of a tensor. */
+/*! \brief True if the neutral elements of reductions can be written in the type of a tensor. */
 bool HasNeutralElements(const ir::TensorType& type) {
   if (!type.has_dtype()) return false;
   DLDataType dtype = type.dtype();
@@ -47,7 +47,7 @@ bool HasNeutralElements(const ir::TensorType& type) {
          dtype.code == kDLBfloat || dtype.code == kDLBool;
 }
 
-/*! \brief Whether a dimension is a parallel factor's elements, one grain after the other; `size` is
+/*! \brief True if a dimension is a parallel factor's elements, one grain after the other; `size` is
  * -1 where it is symbolic. */
 bool IsMajor(int factor, const FactorList& dim, int64_t size, const FactorRule& rule) {
   const Factor& major = rule.factors[factor];
@@ -55,10 +55,10 @@ bool IsMajor(int factor, const FactorList& dim, int64_t size, const FactorRule& 
   return size < 0 ? dim.size() > 1 : size > 0 && major.size > 0 && size % major.size == 0;
 }
 
-/*! \brief Whether there may be more than one of a number of elements; -1 is a symbolic number. */
+/*! \brief True if there may be more than one of a number of elements; -1 is a symbolic number. */
 bool HasSeveral(int64_t size) { return size < 0 || size > 1; }
 
-/*! \brief Whether a factor is all of a dimension of a tensor. */
+/*! \brief True if a factor is all of a dimension of a tensor. */
 bool IsDimension(int factor, const FactorRule& rule) {
   for (const auto* tensors : {&rule.operands, &rule.results}) {
     for (const TensorFactors& tensor : *tensors) {

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tails.h
- * \brief Which factors of a call may be padded, and what must stand in the padding.
+ * \brief Decides which factors of a call may be padded, and what their padding must hold.
  *
  * A dimension whose shards do not divide it is padded behind its last element; what stands there is
  * its *tail*. A call may be padded along a factor that makes up whole dimensions by itself: along a
@@ -27,21 +27,21 @@ enum class Tail { kAny, kZero, kOne, kLowest, kHighest };
 /*! \brief Sets `may_be_uneven` of the factors of an operator's rule that may be padded. */
 void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule);
 
-/*! \brief What of a dimension may be padded: all of it, or also its major factor, in grains. */
+/*! \brief Part of a dimension that may be padded: all, or also its major factor, in grains. */
 enum class Padded { kDims, kGrains };
 
 /*! \brief Clears it of those that do not make up such parts of the call's tensors by themselves,
  * and of reductions of tensors that neutral elements cannot be written in. */
 void RequireWhole(Padded padded, const OpView& view, FactorRule* rule);
 
-/*! \brief What must stand in the tail of an operand along a factor that may be uneven. */
+/*! \brief Value that the tail of an operand must hold along a factor that may be uneven. */
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor);
 
-/*! \brief Whether an operator of which a decomposed factor is uneven is decomposed before padding.
+/*! \brief True if an operator of which a decomposed factor is uneven is decomposed before padding.
  */
 bool IsDecomposedUneven(const ir::Expr& op);
 
-/*! \brief Whether an operator only moves elements, so that a tail of zeros stays one. */
+/*! \brief True if an operator only moves elements, so that a tail of zeros stays one. */
 bool MovesTails(const ir::Expr& op);
 
 }  // namespace rules

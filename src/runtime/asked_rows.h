@@ -1,7 +1,7 @@
 /*!
  * \file runtime/asked_rows.h
- * \brief Rows that lie in equal parts on the members of a group, and of which each member flags
- * some: it fetches these rows, or adds to them.
+ * \brief Exchange of flagged rows, which lie in equal parts on the members of a group: each member
+ * fetches the rows that it has flagged, or adds to them.
  *
  * Members tell each other which rows they flag, by one byte for each row. Then the rows between two
  * members move in one piece. Example: 4 rows on 2 devices; device 0 flags rows 1 and 2. Row 1 is
@@ -27,7 +27,7 @@ namespace distir::runtime {
 
 class AskedRows {
  public:
-  /*! \param rows Of all members. \param is_asked Whether this worker flags one of them. */
+  /*! \param rows Of all members. \param is_asked True if this worker flags one of them. */
   AskedRows(int64_t rows, const std::function<bool(int64_t)>& is_asked, Group* group);
 
   /*! \brief The rows that this worker has flagged. */
@@ -47,7 +47,7 @@ class AskedRows {
 
   const Group& group_;
   int64_t own_rows_;
-  /*! \brief Of others: which of my rows each has flagged, member by member. */
+  /*! \brief Flags of others on this member's rows, member by member. */
   std::vector<int64_t> mine_, others_;
 };
 

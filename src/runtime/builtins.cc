@@ -1,7 +1,7 @@
 /*!
  * \file runtime/builtins.cc
- * \brief What compiled programs call: distir.runtime.<collective>, destination passing, and
- * distir.runtime.shared_<collective>, which returns what the group's workers may share.
+ * \brief Entry points of compiled programs: distir.runtime.<collective>, destination passing, and
+ * distir.runtime.shared_<collective>, which returns memory that the group's workers may share.
  *
  * Checks arguments, resolves descriptors for this worker and hands over to its communicator. All
  * checks come before the communicator is called: a worker that fails here fails alone and ends

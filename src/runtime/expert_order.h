@@ -1,6 +1,6 @@
 /*!
  * \file runtime/expert_order.h
- * \brief Rows in the order of the experts that they have chosen.
+ * \brief Sorts rows by the experts that they have chosen.
  *
  * Example: ids [3, 0, 2, 3] of 4 experts: rows (1, 2, 0, 3), counts (1, 0, 1, 2).
  */
@@ -19,14 +19,14 @@ struct ExpertOrder {
    */
   ExpertOrder(const tvm::ffi::TensorView& ids, int64_t num_experts);
 
-  /*! \brief How many rows those experts have that each of `members` has. */
+  /*! \brief Number of rows for the experts of each of `members`. */
   std::vector<int64_t> ByMember(int64_t members) const;
 
   std::vector<int64_t> counts;  // by expert
   std::vector<int64_t> rows;
 };
 
-/*! \brief Whether a tensor is a list of int32 or int64. */
+/*! \brief True if a tensor is a list of int32 or int64. */
 bool AreIds(const tvm::ffi::TensorView& ids);
 
 }  // namespace distir::runtime

@@ -112,7 +112,7 @@ void PlacePairs(TensorView rows, TensorView weights, TensorView out) {
   AddRowsUp(parts, out);
 }
 
-/*! \brief What both collectives are given. \param whole (T, D). \param own (T / members, D). */
+/*! \brief Checks the arguments of both. \param whole (T, D). \param own (T / members, D). */
 AskedRows Asked(const char* operation, const TensorView& whole, const TensorView& own,
                 const TensorView& weights, Group* group) {
   Require(whole.ndim() == 2 && own.ndim() == 2 && weights.ndim() == 2 &&

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/row_exchange.h
- * \brief Rows that the members of a group send each other, as many as they have found at run time.
+ * \brief Exchange of rows among the members of a group, with counts known at run time.
  */
 #ifndef DISTIR_RUNTIME_ROW_EXCHANGE_H_
 #define DISTIR_RUNTIME_ROW_EXCHANGE_H_

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/shared_library.h
- * \brief Libraries that are loaded at first use, so that one build works with and without them.
+ * \brief Loads optional libraries at first use, so that one build works with and without them.
  *
  * A library is, in this order: the file that an environment variable names (nothing else is tried
  * then); one that the process has loaded already; a file of those that Python has found; what the
@@ -18,10 +18,10 @@ namespace distir::runtime {
 class SharedLibrary {
  public:
   /*!
-   * \param what What it is, for messages: "NCCL".
+   * \param what Name of the library in messages: "NCCL".
    * \param variable The environment variable.
    * \param names File names, the first one preferred.
-   * \param remedy How a user gets it: "install it with: ...".
+   * \param remedy Advice for users who lack it: "install it with: ...".
    */
   SharedLibrary(const char* what, const char* variable, std::vector<std::string> names,
                 const char* remedy)
@@ -34,7 +34,7 @@ class SharedLibrary {
 
   /*! \brief A function of it. \throws RuntimeError if it has none of this name. */
   void* Find(void* handle, const char* function) const;
-  /*! \brief The same for one that not every version has: null where it has not. */
+  /*! \brief Finds a function that not every version of the library has; null if it is missing. */
   static void* FindOrNull(void* handle, const char* function);
 
   /*! \brief The file that a function comes from. */

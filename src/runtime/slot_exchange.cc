@@ -32,7 +32,7 @@ using ffi::TensorView;
 
 namespace {
 
-/*! \brief What both are given. \param tokens (t, D). \param slots (s, D), the worker's own. */
+/*! \brief Checks both's arguments. \param tokens (t, D). \param slots (s, D), the worker's own. */
 void Check(const char* operation, const TensorView& tokens, const TensorView& slots,
            const TensorView& mask, const Group& group) {
   bool fits = true;

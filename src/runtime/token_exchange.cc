@@ -42,7 +42,7 @@ template <typename... Parts>
   TVM_FFI_UNREACHABLE();
 }
 
-/*! \brief What both operations are given, checked before anything is sent. */
+/*! \brief Checks the arguments of both operations before anything is sent. */
 void Check(const char* operation, const TensorView& own, const TensorView& ids,
            const TensorView& counts, const TensorView& all, const Group& group) {
   for (const TensorView& each : {own, ids, counts, all}) {
@@ -72,7 +72,7 @@ int64_t Sum(const std::vector<int64_t>& values) {
   return sum;
 }
 
-/*! \brief What a worker has from each member, by its experts; the tensor of counts, read. */
+/*! \brief Rows from each member, by the worker's experts; reads the tensor of counts. */
 class Received {
  public:
   Received(const char* operation, const TensorView& counts, int64_t room)

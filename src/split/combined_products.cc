@@ -35,7 +35,7 @@ int64_t WidthOf(const ir::Expr& value) {
   return type.ndim() == 0 ? 1 : ir::StaticDim(ir::ShapeOf(type)[type.ndim() - 1]);
 }
 
-/*! \brief Whether an attribute names the last dimension of a value, alone. */
+/*! \brief True if an attribute names the last dimension of a value, alone. */
 bool IsLast(const ffi::Any& axis, const ir::Expr& value) {
   const ir::TensorType type = TypeOf(value);
   if (!type.defined() || type.ndim() == 0) return false;
@@ -64,9 +64,9 @@ class CombinedProducts {
   CombinedProducts(const ir::Function& function, Kernels* kernels);
 
   bool empty() const { return found_.empty(); }
-  /*! \brief Whether a binding is R.split behind such a product. */
+  /*! \brief True if a binding is R.split behind such a product. */
   bool IsSplit(const ir::Var& var) const { return found_.count(var.get()) > 0; }
-  /*! \brief Whether nothing uses a binding once its splits are replaced. */
+  /*! \brief True if nothing uses a binding once its splits are replaced. */
   bool IsUnused(const ir::Var& var) const { return unused_.count(var.get()) > 0; }
 
   using Emit = std::function<ir::Expr(const ir::Expr&)>;  // binds a value; gives the variable
@@ -81,7 +81,7 @@ class CombinedProducts {
     bool has_product = false;
     std::vector<ir::Var> chain = {};  // what is used for it
   };
-  /*! \brief What of a call is made part by part. */
+  /*! \brief Operands of a call that are made part by part. */
   struct Joined {
     std::vector<bool> operands;  // of OperandsOf
     bool is_product = false;
@@ -89,11 +89,11 @@ class CombinedProducts {
   };
 
   std::optional<Split> ReadSplit(const ir::Call& call);
-  /*! \brief Whether the last dimension of a value is made part by part. */
+  /*! \brief True if the last dimension of a value is made part by part. */
   bool IsJoined(const ir::Expr& value, Split* split);
   bool IsConcatOf(const ir::Call& call, const Split& split) const;
-  /*! \brief What has to be joined so that the result of a call is; nullopt where it is not by
-   * that. */
+  /*! \brief Operands to join so that the result of a call is joined; nullopt if joining them does
+   * not do it. */
   std::optional<Joined> ReadJoined(const ir::Call& call) const;
   std::optional<Joined> ReadJoinedKernel(const ir::Call& call) const;
   ir::Expr PartOf(const ir::Expr& value, size_t part, const Split& split, const Emit& emit) const;
@@ -149,7 +149,7 @@ ir::Call CombinedProducts::CallOf(const ir::Expr& value) const {
 
 bool CombinedProducts::IsJoined(const ir::Expr& value, Split* split) {
   const ir::Call call = CallOf(value);
-  // What others use too would be computed twice; a DTensor is decided already.
+  // A value with other uses would be computed twice; a DTensor is decided already.
   if (!call.defined() || !ir::TensorType::Is(value.ty()) || num_uses_[value.get()] != 1)
     return false;
   split->chain.push_back(ir::Var::Cast(value));

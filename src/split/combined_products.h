@@ -1,6 +1,6 @@
 /*!
  * \file split/combined_products.h
- * \brief Products that were combined into one and are split behind it, each by itself again.
+ * \brief Separates products that were combined into one and are split behind it.
  *
  *     w = R.concat((wq, wk), axis=1)
  *     y = R.matmul(x, w)                          q = R.matmul(x, wq)

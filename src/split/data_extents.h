@@ -1,6 +1,6 @@
 /*!
  * \file split/data_extents.h
- * \brief Extents that TVM states although they depend on data.
+ * \brief Leaves extents open that depend on data although TVM states them.
  *
  * TVM types the boxes that a non-maximum suppression keeps as if all were kept, and its kernel
  * gives as many rows as there are. Behind a match_cast to a type without a shape they are a result

@@ -1,6 +1,6 @@
 /*!
  * \file split/epilogues.h
- * \brief Calls of a kernel that has a reduction and an epilogue become two calls, one of each
+ * \brief Splits calls of a kernel with a reduction and an epilogue into two calls
  * (split/kernel_parts.h).
  */
 #ifndef DISTIR_SPLIT_EPILOGUES_H_

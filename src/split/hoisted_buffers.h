@@ -1,7 +1,7 @@
 /*!
  * \file split/hoisted_buffers.h
- * \brief Buffers that a kernel allocates by a statement (T.alloc_buffer) become those of its block
- * (T.sblock_alloc_buffer), as TVM writes them: rules and shards of kernels follow from these.
+ * \brief Moves buffers that a kernel allocates by a statement (T.alloc_buffer) to its block
+ * (T.sblock_alloc_buffer), where TVM writes them and rules of kernels expect them.
  */
 #ifndef DISTIR_SPLIT_HOISTED_BUFFERS_H_
 #define DISTIR_SPLIT_HOISTED_BUFFERS_H_

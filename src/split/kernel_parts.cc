@@ -25,7 +25,7 @@ class KernelSplitter {
         rule_(rule),
         buffers_(ir::SBlockRealize::Cast(kernel.body()).block().alloc_buffers()) {}
 
-  /*! \param first What is behind the last reduction. */
+  /*! \param first Index of the first statement behind the last reduction. */
   std::optional<KernelParts> Run(const std::vector<ir::Stmt>& all, size_t first) {
     if (!ReadParams()) return std::nullopt;
     // As much as commutes stays with the reduction: it may be in a smaller type then.
@@ -88,7 +88,7 @@ class KernelSplitter {
     return parts;
   }
 
-  /*! \brief Whether more can be reduced over shards, and all of the rest goes by element. */
+  /*! \brief True if more can be reduced over shards, and all of the rest goes by element. */
   bool Pays(const KernelParts& parts) const {
     const rules::KernelRule reduction = rules::DeriveKernelRule(parts.reduction);
     const rules::KernelRule epilogue = rules::DeriveKernelRule(parts.epilogue);

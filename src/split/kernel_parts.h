@@ -1,6 +1,6 @@
 /*!
  * \file split/kernel_parts.h
- * \brief A fused kernel as two: its reduction, and the epilogue on the result of that.
+ * \brief Splits a fused kernel into its reduction and its epilogue.
  *
  *     fused(x, w, b, out):                        reduction(x, w, p):
  *       p[i, j] += x[i, k] * w[k, j]        ->      p[i, j] += x[i, k] * w[k, j]

@@ -72,7 +72,7 @@ ir::Var WrittenBy(const ir::Stmt& stmt) {
   return store.defined() ? store.buffer() : ir::Var();
 }
 
-/*! \brief What is read where along one dimension, and all others as they are written. */
+/*! \brief Load of a buffer in an assignment. */
 struct Read {
   ir::Var buffer;
   std::vector<ir::Expr> indices;
@@ -174,7 +174,7 @@ class PieceReader {
       Add(std::move(*piece));
     }
     if (!any) return std::nullopt;
-    // What no operator takes is a result, of one statement after the other.
+    // Buffers that no operator takes are results, of one statement after the other.
     Buffers results;
     for (const ir::Var& param : kernel_.params()) {
       const bool is_rest = std::any_of(rest_.begin(), rest_.end(),
@@ -261,7 +261,7 @@ class PieceReader {
       chosen.push_back(*i);
     }
     if (chosen.empty()) return !IsInside(buffer);  // an operand
-    // What others read, too, is a piece of its own.
+    // A buffer that others read, too, is a piece of its own.
     for (size_t i : chosen) {
       if (written_[i].same_as(buffer) || !IsReadElsewhere(written_[i], chosen)) continue;
       return Give(written_[i]) && Give(buffer);
@@ -285,7 +285,7 @@ class PieceReader {
       if (Contains(given_, each)) {
         take(each);
       } else if (section.Uses(each) && !each.same_as(buffer)) {
-        // What another piece has computed for itself would be computed twice.
+        // A value that another piece has computed for itself would be computed twice.
         if (!Contains(own, each)) return false;
         inside.push_back(each);
       }

@@ -1,7 +1,6 @@
 /*!
  * \file split/kernel_pieces.h
- * \brief A kernel that joins tensors, splits one, or has an operator such as softmax in it, as
- * R.concat, R.split, that operator, and smaller kernels.
+ * \brief Splits a kernel into R.concat, R.split, operators such as softmax, and smaller kernels.
  *
  *     fused(a, b, out):                               t = R.call_tir(fused_1, (a,))
  *       t[i, j] = a[j, i]                      ->     out = R.concat((t, b), axis=1)
@@ -28,7 +27,7 @@ namespace split {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief What one of the pieces does. */
+/*! \brief Operator or kernel of one piece. */
 struct Piece {
   enum class Kind { kKernel, kConcat, kSplit, kOperator };
   Kind kind;

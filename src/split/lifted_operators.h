@@ -1,6 +1,6 @@
 /*!
  * \file split/lifted_operators.h
- * \brief Calls of kernels become the operators that are in them (split/kernel_pieces.h).
+ * \brief Replaces calls of kernels by the operators that they contain (split/kernel_pieces.h).
  */
 #ifndef DISTIR_SPLIT_LIFTED_OPERATORS_H_
 #define DISTIR_SPLIT_LIFTED_OPERATORS_H_

@@ -1,6 +1,6 @@
 /*!
  * \file split/moved_elements.h
- * \brief Operators that a statement may be which copies elements from elsewhere.
+ * \brief Lists operators that a statement which copies elements may be.
  *
  *     out[i, j] = x[i, j + 24]                            R.strided_slice(x, [1], [24], [32])
  *     out[i, j] = x[i, 31 - j]                            R.flip(x, axis=1)

@@ -1,6 +1,6 @@
 /*!
  * \file split/new_kernels.h
- * \brief The kernels of a module, and those that a pass makes of them.
+ * \brief Kernels of a module, and those that a pass derives from them.
  */
 #ifndef DISTIR_SPLIT_NEW_KERNELS_H_
 #define DISTIR_SPLIT_NEW_KERNELS_H_

@@ -70,7 +70,7 @@ void CollectAddends(const ir::Expr& value, std::set<double>* addends) {
   ir::VisitOperands(value, [addends](const ir::Expr& each) { CollectAddends(each, addends); });
 }
 
-/*! \brief What candidates are made from. */
+/*! \brief Input, first reduction and addends of the statements that candidates are made from. */
 struct Window {
   ir::Var x;
   Reduction first;           // of x, or of a tensor made from it
@@ -253,7 +253,7 @@ Candidates NllLosses(const ir::PrimFunc& kernel, const std::vector<ir::Stmt>& st
   return found;
 }
 
-/*! \brief How kernels of some operators begin. */
+/*! \brief First statements of an operator's kernel, and the candidates for it. */
 struct Form {
   size_t before;  // statements in front of the first reduction
   Reduced first;

@@ -1,7 +1,7 @@
 /*!
  * \file split/operator_kernels.h
- * \brief Statements of a kernel that are what LegalizeOps makes of softmax, a norm, a lookup,
- * and the like.
+ * \brief Recognises statements of a kernel that LegalizeOps makes of softmax, norms, lookups, and
+ * the like.
  *
  *     fused_softmax_multiply(x, out):
  *       most[i] = max over k of x[i, k]

@@ -1,7 +1,6 @@
 /*!
  * \file split/pass.h
- * \brief SplitFused: undoes what other passes and frontends have done to a module that gets in the
- * way of sharding.
+ * \brief SplitFused: undoes rewrites of other passes and frontends that prevent sharding.
  *
  * What TVM's passes have fused or combined is taken apart. Rows that were sorted stay in their own
  * order, and the terms of a sum that were written one by one are computed together.

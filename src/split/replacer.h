@@ -24,7 +24,7 @@ class Replacer : public ir::FunctionRewriter {
  public:
   /*!
    * \param op The operator that replaced values are of, for `explain`.
-   * \param what What they are, for reports.
+   * \param what Name of them, for reports.
    */
   Replacer(const ir::Function& function, const char* op, const char* what)
       : found_(function), op_(op), what_(what) {}

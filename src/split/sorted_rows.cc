@@ -28,7 +28,7 @@ bool HasRank(const ir::Expr& value, int rank) {
 
 ir::Expr NumRows(const ir::Expr& value) { return ir::ShapeOf(TypeOf(value))[0]; }
 
-/*! \brief Whether an operator works along dimension 0 of a tensor. */
+/*! \brief True if an operator works along dimension 0 of a tensor. */
 bool IsAlongRows(const ffi::Any& axis, int rank) {
   auto axes = rules::ReadAxes(axis, rank);
   return axes && axes->size() == 1 && (*axes)[0] == 0;
@@ -49,7 +49,7 @@ ffi::Array<ir::Expr> RuleOperandsOf(const ir::Call& call) {
   return operands;
 }
 
-/*! \brief Whether a tensor has the factor as its first dimension, alone, or not at all. */
+/*! \brief True if a tensor has the factor as its first dimension, alone, or not at all. */
 bool IsByRow(const rules::TensorFactors& factors, int rows, bool has_rows) {
   for (size_t d = 0; d < factors.size(); ++d) {
     const bool has = std::find(factors[d].begin(), factors[d].end(), rows) != factors[d].end();
@@ -369,7 +369,7 @@ ir::Expr SortedRows::InOwnOrder(const ir::Expr& value, const Emit& emit, Written
   return result;
 }
 
-/*! \brief Of x[order // k]: each row of x k times; null for others. */
+/*! \brief Repeats rows for x[order // k]: each row of x k times; null for other calls. */
 ir::Expr SortedRows::Repeated(const ir::Call& take, const Emit& emit) const {
   if (!ir::IsOp(take.op(), "relax.take")) return ir::Expr();
   const ir::Expr x = take.args()[0];

@@ -1,6 +1,6 @@
 /*!
  * \file split/sorted_rows.h
- * \brief Rows that are sorted, computed row by row and put back are computed in their own order
+ * \brief Computes rows that are sorted, computed row by row and put back in their own order
  * instead.
  *
  *     perm = R.argsort(ids)                             # choices by expert
@@ -37,9 +37,9 @@ class SortedRows {
   explicit SortedRows(const ir::Function& function);
 
   bool empty() const { return found_.empty(); }
-  /*! \brief Whether a binding puts rows back in their order. */
+  /*! \brief True if a binding puts rows back in their order. */
   bool Replaces(const ir::Var& var) const { return found_.count(var.get()) > 0; }
-  /*! \brief Whether nothing uses a binding once those are replaced. */
+  /*! \brief True if nothing uses a binding once those are replaced. */
   bool IsUnused(const ir::Var& var) const { return unused_.count(var.get()) > 0; }
 
   using Emit = std::function<ir::Expr(const ir::Expr&)>;  // binds a value; gives the variable
@@ -47,11 +47,11 @@ class SortedRows {
   ir::Expr Write(const ir::Var& var, const Emit& emit) const;
 
  private:
-  /*! \brief What is put back. */
+  /*! \brief Value that is put back into its own order. */
   struct Restored {
     ir::Var order;
     ir::Expr rows;
-    /*! \brief Of rows that are added up: what they are added to, and where. */
+    /*! \brief Tensor that rows are added to, and the positions there. */
     ir::Expr data, positions;
   };
   /*! \brief Values in their own order, as far as they are written. */
@@ -77,7 +77,7 @@ class SortedRows {
   ir::Var FindOrder(const ir::Expr& value);
   ir::Var OrderOfCall(const ir::Call& call);
   ir::Var OrderOfSort(const ir::Call& call) const;
-  /*! \brief Whether a call takes all rows in the order of a permutation. */
+  /*! \brief True if a call takes all rows in the order of a permutation. */
   bool IsTakenInOrder(const ir::Call& call) const;
   bool DropChain(const ir::Call& call);
 

@@ -1,7 +1,6 @@
 /*!
  * \file split/statements.h
- * \brief The statements of a kernel, as LegalizeOps and FuseTIR write them: one behind the other in
- * one block.
+ * \brief Statements of a kernel, as LegalizeOps and FuseTIR write them: in sequence in one block.
  */
 #ifndef DISTIR_SPLIT_STATEMENTS_H_
 #define DISTIR_SPLIT_STATEMENTS_H_
@@ -29,7 +28,7 @@ inline const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Var& buffer) {
   return ir::BufferType::Cast(buffer.ty()).shape();
 }
 
-/*! \brief Whether a buffer is among others, such as the parameters of a kernel. */
+/*! \brief True if a buffer is among others, such as the parameters of a kernel. */
 template <typename List>
 bool Contains(const List& buffers, const ir::Var& buffer) {
   return std::any_of(buffers.begin(), buffers.end(),
@@ -45,7 +44,7 @@ struct Section {
   bool Uses(const ir::Var& var) const { return uses.count(var.get()) > 0; }
 };
 
-/*! \brief Whether the sizes that a section uses, and that are sizes of parameters of its kernel,
+/*! \brief True if the sizes that a section uses, and that are sizes of parameters of its kernel,
  * are sizes of some of them. */
 bool StatesSizes(const ir::NodeArray<ir::Var>& params, const Section& section,
                  const ir::PrimFunc& kernel);
@@ -57,7 +56,7 @@ struct SizeOf {
   size_t dim = 0;
 };
 
-/*! \brief Where a caller sees the sizes of a buffer; nullopt where it does not. */
+/*! \brief Sources of a buffer's sizes that a caller sees; nullopt if it sees none. */
 std::optional<std::vector<SizeOf>> SizesOf(const ir::Var& buffer, const ir::PrimFunc& kernel);
 
 /*! \brief A kernel of a section, with all definitions fresh.

@@ -38,7 +38,7 @@ int64_t OneOf(const ir::Expr& tuple) {
   return numbers && numbers->size() == 1 ? (*numbers)[0] : -1;
 }
 
-/*! \brief Whether a type is a tensor of a known shape, not placed yet, or a tuple of such. */
+/*! \brief True if a type is a tensor of a known shape, not placed yet, or a tuple of such. */
 bool IsKnown(const ir::Type& type) {
   return !ir::AnyLeaf(type, [](const ir::Type& leaf) {
     auto tensor = ir::TensorType::Cast(leaf);
@@ -46,7 +46,7 @@ bool IsKnown(const ir::Type& type) {
   });
 }
 
-/*! \brief Whether the parts of a split have static extents along the dimension that is split. */
+/*! \brief True if the parts of a split have static extents along the dimension that is split. */
 bool HasStaticParts(const ir::Call& split) {
   const int dim = OneDim(ir::attrs::kSplitAxis(split.attrs()), RankOf(split.args()[0]));
   return dim >= 0 && !ir::AnyLeaf(split.ty(), [dim](const ir::Type& leaf) {

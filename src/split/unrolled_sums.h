@@ -1,6 +1,6 @@
 /*!
  * \file split/unrolled_sums.h
- * \brief Sums of terms that were written one by one, for each slice of a sharded tensor.
+ * \brief Joins sums whose terms were written one by one, for each slice of a sharded tensor.
  *
  *     w0 = R.take(w, 0, axis=0)
  *     y0 = R.multiply(R.matmul(x, w0), m[:, 0:1])      y = R.matmul(x, w)              # (E, T, F)
@@ -36,9 +36,9 @@ class UnrolledSums {
   explicit UnrolledSums(const ir::Function& function);
 
   bool empty() const { return found_.empty(); }
-  /*! \brief Whether a binding is such a sum. */
+  /*! \brief True if a binding is such a sum. */
   bool Replaces(const ir::Var& var) const { return found_.count(var.get()) > 0; }
-  /*! \brief Whether nothing uses a binding once the sums are replaced. */
+  /*! \brief True if nothing uses a binding once the sums are replaced. */
   bool IsUnused(const ir::Var& var) const { return unused_.count(var.get()) > 0; }
 
   using Emit = std::function<ir::Expr(const ir::Expr&)>;  // binds a value; gives the variable
@@ -52,7 +52,7 @@ class UnrolledSums {
     int64_t index;
     bool keeps_dim;  // as 1
   };
-  /*! \brief Of a value: of which slices it is made. */
+  /*! \brief Slices that a value is made of. */
   struct Made {
     int64_t index;
     int64_t extent;
@@ -71,10 +71,10 @@ class UnrolledSums {
   std::optional<Slice> ReadSlice(const ir::Expr& value) const;
   bool IsShardedAlong(const Slice& slice) const;
   std::optional<Sum> ReadSum(const ir::Call& sum, std::unordered_set<const ffi::Object*>* kept);
-  /*! \brief Of slices of one index and extent; nullopt for others. */
+  /*! \brief Reads a value made of slices of one index and extent; nullopt for others. */
   std::optional<Made> MadeOf(const ir::Expr& value) const;
   std::optional<Made> ReadMade(const ir::Var& var, const ir::Expr& value) const;
-  /*! \brief Whether two values are alike, but for the indices of their slices. */
+  /*! \brief True if two values are alike, but for the indices of their slices. */
   bool IsAlike(const ir::Expr& first, const ir::Expr& value, int64_t first_index, int64_t index,
                std::unordered_set<const ffi::Object*>* kept) const;
   bool MayTogether(const ir::Call& call) const;

@@ -1,6 +1,6 @@
 /*!
  * \file split/values.h
- * \brief Values of a module that is only annotated: tensors, or DTensors where sharding is stated.
+ * \brief Values of an annotated module: tensors, or DTensors where shardings are stated.
  */
 #ifndef DISTIR_SPLIT_VALUES_H_
 #define DISTIR_SPLIT_VALUES_H_

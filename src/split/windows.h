@@ -1,6 +1,6 @@
 /*!
  * \file split/windows.h
- * \brief Convolutions and pooling that statements may be.
+ * \brief Recognises statements that are convolutions or pooling.
  *
  *     p[n, c, h, w] = x[n, c, h - 1, w - 1] if 1 <= h < .. else 0
  *     out[n, f, y, x] += p[n, rc, y * 2 + ry, x * 2 + rx] * k[f, rc, ry, rx]

@@ -90,8 +90,8 @@ class Callees {
     states_shardings_ = calls.WithCallers(std::move(has_annotations));
   }
 
-  /*! \brief What a stage calls: a copy where the function states shardings, on stages after the
-   * first. */
+  /*! \brief Callee of a stage: a copy if the function states shardings, on stages after the first.
+   * */
   ir::Expr At(const ir::Expr& callee, int stage) {
     ir::GlobalVar gv = ir::GlobalVar::Cast(callee);
     ir::Function function = FunctionOf(gv);
@@ -111,7 +111,7 @@ class Callees {
     return version;
   }
 
-  /*! \brief Whether a function, or one that it calls, states shardings. */
+  /*! \brief True if a function, or one that it calls, states shardings. */
   bool StatesShardings(const ir::GlobalVar& gv) const {
     const std::optional<size_t> function = calls_.Find(gv);
     return function.has_value() && states_shardings_[*function];
@@ -154,7 +154,7 @@ class StageWriter : public ir::FunctionRewriter {
       params.push_back(param);
       for (const ir::Var& copy : copies_[param.get()]) params.push_back(copy);
     }
-    // What the function says of its result may be more than its body does.
+    // The stated result type may know more than the body's.
     return ir::MakeFunction(params, written.body(), function_.ret_ty(), written.is_pure(),
                             written.attrs());
   }
@@ -186,7 +186,7 @@ class StageWriter : public ir::FunctionRewriter {
                              call.attrs(), call.ty_args(), call.span()));
       return;
     }
-    // What a branch uses of outside is moved before it: both branches may use it.
+    // Values that a branch uses from outside are moved before it: both branches may use them.
     if (ir::If::Is(value)) ir::VisitUses(value, [this](const ir::Var& used) { Rewrite(used); });
     FunctionRewriter::RewriteVarBinding(var, value);
   }

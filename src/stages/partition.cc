@@ -67,7 +67,7 @@ class Partitioner {
     return most;
   }
 
-  /*! \brief Whether stages of at most `bound` seconds hold all items: each takes all it can. */
+  /*! \brief True if stages of at most `bound` seconds hold all items: each takes all it can. */
   bool IsFeasible(double bound) const {
     size_t begin = 0;
     for (size_t stage = 0; stage < num_stages_; ++stage) {

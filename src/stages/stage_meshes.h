@@ -1,6 +1,6 @@
 /*!
  * \file stages/stage_meshes.h
- * \brief The meshes of the stages, and what placements stated on other meshes mean on them.
+ * \brief Meshes of the stages, and translation of placements stated on other meshes.
  *
  * Stages have meshes of one number of axes, whose sizes may differ. Dims are lists with the axes of
  * these that shard each tensor dimension, major to minor.
@@ -46,14 +46,14 @@ class StageMeshes {
   double NumDevices(int stage) const;
   /*! \brief The first stage that has the mesh of this one. */
   int FirstOnMeshOf(int stage) const;
-  /*! \brief Whether a mesh has several stages with those of others between them. */
+  /*! \brief True if a mesh has several stages with those of others between them. */
   bool IsInterleaved() const;
   /*! \brief The smallest device of each mesh, in the order of their first stages. */
   ffi::Array<int64_t> SmallestDevices() const;
 
   /*!
-   * \brief What an annotate_sharding call states, on the axes of the stages' meshes.
-   * \param name What messages call the annotated value.
+   * \brief Dims that an annotate_sharding call states, on the axes of the stages' meshes.
+   * \param name Name of the annotated value in messages.
    * \throws ValueError if it is on no mesh of these, or shards along the axis of the stages.
    */
   Dims DimsOf(const ir::Call& annotation, const std::string& name);

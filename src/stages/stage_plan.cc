@@ -99,7 +99,7 @@ class Planner {
     Enter(binding.var(), {item, item, true});
   }
 
-  /*! \brief Whether a variable is an input, or of one, rather than a weight that stages have copies
+  /*! \brief True if a variable is an input, or of one, rather than a weight that stages have copies
    * of. */
   bool IsTransferredInput(const ir::Var& var) const {
     if (carried_.IsParam(var)) return !carried_.IsTensorWeight(var);

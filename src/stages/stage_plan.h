@@ -1,6 +1,6 @@
 /*!
  * \file stages/stage_plan.h
- * \brief Which binding of a function runs in which stage.
+ * \brief Assignment of a function's bindings to stages.
  *
  * The bindings of the body are cut in program order. Some are *carried*: they belong to no stage
  * and are written in each that uses them, since there they cost nothing or next to it. These are
@@ -43,7 +43,7 @@ class CarriedBindings {
   explicit CarriedBindings(const ir::Function& function);
 
   bool IsParam(const ir::Expr& expr) const { return is_weight_.count(expr.get()) > 0; }
-  /*! \brief Whether a parameter is a weight that is one tensor: each stage has its own. */
+  /*! \brief True if a parameter is a weight that is one tensor: each stage has its own. */
   bool IsTensorWeight(const ir::Var& param) const { return is_weight_.at(param.get()); }
   /*! \brief The carried binding of a variable, or null. */
   const Carried* Find(const ir::Expr& var) const;
@@ -58,13 +58,13 @@ class CarriedBindings {
 };
 
 struct StagePlan {
-  /*! \brief By variable; those of carried bindings, and inside branches, have none. */
+  /*! \brief Stage of each variable; those of carried bindings, and inside branches, have none. */
   std::unordered_map<const ffi::Object*, int> stage_of;
 };
 
 /*!
  * \brief Cuts a function.
- * \param shardings What propagation gives its variables; transfers are priced by them.
+ * \param shardings Shardings that propagation gives its variables; transfers are priced by them.
  * \throws ValueError when it has fewer operators than there are stages.
  */
 StagePlan PlanStages(const std::string& name, const ir::Function& function,

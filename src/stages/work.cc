@@ -19,7 +19,7 @@ namespace {
 
 double Elements(const ir::TensorType& type) { return rules::NumElements(rules::StaticSizes(type)); }
 
-/*! \brief Whether a factor is summed over in several operands: of a product, not a reduction. */
+/*! \brief True if a factor is summed over in several operands: of a product, not a reduction. */
 bool IsProduct(const rules::FactorRule& rule, const std::set<int>& kept) {
   std::map<int, int> operands_of_factor;
   for (const rules::TensorFactors& operand : rule.operands) {
@@ -31,7 +31,7 @@ bool IsProduct(const rules::FactorRule& rule, const std::set<int>& kept) {
                      [](const auto& entry) { return entry.second > 1; });
 }
 
-/*! \brief How many numbers are summed for an element of a result. */
+/*! \brief Number of terms that are summed for an element of a result. */
 double Summed(const rules::FactorRule& rule, const std::vector<ir::TensorType>& operands) {
   std::set<int> kept;
   for (const rules::TensorFactors& result : rule.results) {

@@ -1,6 +1,6 @@
 /*!
  * \file stages/work.h
- * \brief How long an operator takes on one device, from its shapes and its factor rule.
+ * \brief Time of an operator on one device, from its shapes and its factor rule.
  *
  * Every element of a result takes one operation, or a multiplication and an addition for each of
  * the numbers that are summed for it: the sizes of the factors that its last operand has and no
@@ -25,7 +25,7 @@ namespace stages {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief What one device does in a second. */
+/*! \brief Operations and bytes of one device per second. */
 struct DeviceSpeed {
   double operations;
   double bytes;  // read from or written to memory

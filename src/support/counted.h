@@ -1,6 +1,6 @@
 /*!
  * \file support/counted.h
- * \brief Numbers of things in messages.
+ * \brief Text of counts in messages.
  */
 #ifndef DISTIR_SUPPORT_COUNTED_H_
 #define DISTIR_SUPPORT_COUNTED_H_

@@ -1,6 +1,6 @@
 /*!
  * \file support/descriptor.h
- * \brief A file descriptor that belongs to one object, and is closed with it.
+ * \brief File descriptor with one owner that closes it.
  *
  * What is told of a descriptor by its number has one of its own, for as long as it uses it: the
  * system gives the number of one that is closed to the next file, and who still has the number

@@ -1,6 +1,6 @@
 /*!
  * \file support/escaped_text.h
- * \brief Names of others, as they may stand in comments of Python, messages and signatures.
+ * \brief Escapes foreign names for comments of Python, messages and signatures.
  *
  * Example: EscapedText("w\n\x1b[2J") is "w\\n\\x1b[2J": what a terminal would obey and what begins
  * a line is spelled as Python spells it in a string (`_text/printable.py` does the same).
@@ -18,7 +18,7 @@
 namespace distir {
 namespace support {
 
-/*! \brief Whether a character is a control character, separates lines, turns the direction of text,
+/*! \brief True if a character is a control character, separates lines, turns the direction of text,
  * or is none. */
 inline bool IsControl(uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E ||

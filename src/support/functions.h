@@ -29,7 +29,7 @@ namespace support {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether a handle holds what its type says; other types than handles always do. */
+/*! \brief True if a handle holds what its type says; other types than handles always do. */
 template <typename T, typename = void>
 struct Fits {
   static constexpr bool kIsChecked = std::is_base_of_v<ffi::ObjectRef, T>;
@@ -157,7 +157,7 @@ struct TypeTraits<distir::support::Given<T>> : public TypeTraitsBase {
     return Given{*std::move(value)};
   }
   static std::string GetMismatchTypeInfo(const TVMFFIAny* source) {
-    // Which for an array looks for an element that cannot be converted.
+    // For an array, this finds an element that cannot be converted.
     if (!TypeTraits<T>::TryCastFromAnyView(source).has_value())
       return TypeTraits<T>::GetMismatchTypeInfo(source);
     return TypeTraitsBase::GetMismatchTypeInfo(source);

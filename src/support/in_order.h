@@ -1,6 +1,6 @@
 /*!
  * \file support/in_order.h
- * \brief A list whose items are taken one after the other, by a walk over what they belong to.
+ * \brief List whose items a walk takes in order.
  *
  * Worked example: a call takes (x, (y, z)) and has a sharding for each tensor, [a, b, c]. A walk
  * over the arguments, tuples flattened, takes a for x, b for y and c for z.

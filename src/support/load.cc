@@ -1,6 +1,6 @@
 /*!
  * \file support/load.cc
- * \brief What the Python package asks of a library that it has just loaded.
+ * \brief Registers distir.version, which Python reads right after it has loaded the library.
  */
 #include <tvm/ffi/string.h>
 

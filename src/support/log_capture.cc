@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kTime = "[00:00:00] ";
 constexpr const char* kWarning = ": Warning: ";
 
-/*! \brief Whether a line begins as TVM's log does, as far as it is there. */
+/*! \brief True if a line begins as TVM's log does, as far as it is there. */
 bool BeginsAsLog(const std::string& line) {
   const std::string pattern = kTime;
   for (size_t i = 0; i < std::min(line.size(), pattern.size()); ++i) {

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostDigits = 9;
 // Blocks of layers that are longer than this are not looked for.
 constexpr size_t kLongestBlock = 64;
-// What comes twice is shorter as it is.
+// Two repetitions are shorter when written out.
 constexpr size_t kFewestBlocks = 3;
 // No function has more variables; a text that claims more would take all memory.
 constexpr size_t kMostNames = 1'000'000;
@@ -34,7 +34,7 @@ Numbers Difference(const Numbers& to, const Numbers& from) {
   return difference;
 }
 
-/*! \brief Whether a - b is c - d. */
+/*! \brief True if a - b is c - d. */
 bool AreAsFarApart(const Numbers& a, const Numbers& b, const Numbers& c, const Numbers& d) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] - b[i] != c[i] - d[i]) return false;
@@ -81,7 +81,7 @@ struct Run {
   }
 };
 
-/*! \brief Whether neighbours belong into one range. */
+/*! \brief True if neighbours belong into one range. */
 bool IsUnitStep(const Numbers& step) {
   return std::count(step.begin(), step.end(), 0) + 1 == static_cast<int64_t>(step.size()) &&
          std::count(step.begin(), step.end(), 1) == 1;
@@ -107,7 +107,7 @@ std::vector<Run> Ranges(const std::vector<Numbers>& sorted) {
   return runs;
 }
 
-/*! \brief How often the block of `size` runs comes, from `begin` on, at equal distances. */
+/*! \brief Counts repetitions of the block of `size` runs, from `begin` on, at equal distances. */
 size_t CountBlocks(const std::vector<Run>& runs, size_t begin, size_t end, size_t size) {
   const Run* first = &runs[begin];
   size_t at = begin;

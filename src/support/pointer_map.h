@@ -1,6 +1,6 @@
 /*!
  * \file support/pointer_map.h
- * \brief A table by address, for what passes know of each variable: one array, no node per entry.
+ * \brief Hash table by address, for facts of each variable: one array, no node per entry.
  *
  * Entries stay until the map goes. A reference to a value is valid until the next insertion. The
  * map does not keep what the addresses name alive.
@@ -46,7 +46,7 @@ class PointerMap {
     T value = T();
   };
 
-  /*! \brief Where an address is, or should be: the first such place from that of its hash on. At
+  /*! \brief Place of an address, or the free one for it: the first from that of its hash on. At
    * most half of all places are taken. */
   size_t PlaceOf(const void* key) const {
     constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio

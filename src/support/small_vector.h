@@ -1,7 +1,7 @@
 /*!
  * \file support/small_vector.h
- * \brief A vector that keeps its first elements in itself, for the many lists of one or two
- * elements: axes of a dimension, factors of a dimension, slots of a value.
+ * \brief Vector that stores its first elements inline, for the many lists of one or two elements:
+ * axes of a dimension, factors of a dimension, slots of a value.
  *
  * Members behave as those of std::vector. Elements are plain data, moved as bytes; a moved-from
  * vector is empty.

@@ -1,6 +1,6 @@
 /*!
  * \file support/utf8.h
- * \brief Text that may have been cut between the bytes of a character, or that others have written.
+ * \brief Makes cut or foreign text valid UTF-8 without control characters.
  *
  * Example: of "né" cut behind three bytes of four, ReadableText gives "n?" and not half a
  * character, which Python would refuse to decode.

@@ -127,7 +127,7 @@ class DistributedVerifier {
     }
   }
 
-  /*! \brief Whether every device makes the same Tensor. */
+  /*! \brief True if every device makes the same Tensor. */
   bool IsMadeAlike(const ir::Expr& value) const {
     if (ir::Var::Is(value)) return alike_.count(value.get()) > 0;
     auto call = ir::Call::Cast(value);
@@ -209,7 +209,7 @@ class DistributedVerifier {
     }
   }
 
-  /*! \brief Whether two types shard their tensors alike, whatever view of the mesh they name. */
+  /*! \brief True if two types shard their tensors alike, whatever view of the mesh they name. */
   bool SameShardings(const ir::Type& a, const ir::Type& b) {
     std::vector<mesh::Sharding> shardings[2];
     std::vector<int> roots[2];

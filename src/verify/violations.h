@@ -1,6 +1,6 @@
 /*!
  * \file verify/violations.h
- * \brief The postconditions of the passes as code: what holds in each phase.
+ * \brief Postconditions of the passes, as code, for each phase.
  *
  * Each function returns all violations, one line each that names function and variable; none: the
  * module is in that phase. Functions without DTensors take no part and are not looked at, except

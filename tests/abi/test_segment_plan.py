@@ -28,7 +28,7 @@ def plan_segments(*case, hosts=()):
 
 
 def place(size, segments, tensor, dim):
-    """What the segments say, of the whole tensor."""
+    """Applies segments to a tensor in NumPy; elements that no segment writes are `NOTHING`."""
     source = np.moveaxis(tensor, dim, 0)
     result = np.full((size, *source.shape[1:]), NOTHING)
     for begin, target, step, count in segments:

@@ -27,7 +27,7 @@ SHAPES = [(1,), (4,), (6,), (3, 2), (2, 4), (2, 2, 2, 2), (2, 3, 5)]
 
 
 def transfer_parts(*sides, extents=None, hosts=()):
-    """What each device computes: its id, its grid, what it sends and what it receives."""
+    """Computes each device's part of a transfer: id, grid, sends and receives."""
     if extents is None:
         extents = (0,) * len(sides[2][0])
     text = call("TransferPlan", *sides, extents, hosts)
@@ -129,7 +129,7 @@ def check_plan(plan, source_side, target_side):
 
 
 def within(part, grid, begin, end):
-    """Where a box lies in a part of `cells(grid)`."""
+    """Slices of a box in a part of `cells(grid)`; asserts that the part contains the box."""
     offset = np.array(np.unravel_index(part.flat[0], grid), dtype=int)
     low, high = np.array(begin, dtype=int) - offset, np.array(end, dtype=int) - offset
     assert (low >= 0).all(), "outside of the shard"

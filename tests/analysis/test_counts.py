@@ -74,7 +74,7 @@ def test_counts_are_those_of_running_the_loops(name):
 
 
 def test_bytes_are_the_places_that_kernels_touch():
-    """Where every load of a kernel is of another place, or of all of its operand."""
+    """Every load of these kernels reads an element of its own, or all of the operand."""
     mod = on_two(
         function({"x": (4, 6)}, lambda emit, x: op.strided_slice(emit(op.exp(x)), [1], [1], [3])),
         {"x": ("tp", None)},

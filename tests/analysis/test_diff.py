@@ -1,4 +1,4 @@
-"""What another annotation of a program changes."""
+"""Tests of `dx.analysis.diff`: effects of other annotations on the same program."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What an estimate says of a module: phases, communication, calls, branches, layers, sizes."""
+"""Tests of estimates: phases, communication, calls, branches, layers, symbolic sizes."""
 
 import json
 import math

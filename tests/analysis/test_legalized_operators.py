@@ -69,7 +69,7 @@ def test_tvm_legalises_an_operator_once():
 
 
 def is_left(function):
-    """Whether it stands for an operator, and calls no kernel."""
+    """True if the function still stands for an operator, and calls no kernel."""
     if not isinstance(function, relax.Function) or "distir.operator" not in (function.attrs or ()):
         return False
     (binding,) = function.body.blocks[0].bindings

@@ -40,12 +40,12 @@ class HeldStorages:
 
 
 def _references(value):
-    """How many hold an object: the low half of the first word of every tvm-ffi object."""
+    """Reference count of an object: the low half of the first word of every tvm-ffi object."""
     return ctypes.c_uint64.from_address(value.__chandle__()).value & 0xFFFFFFFF
 
 
 def run(mod, shapes):
-    """What a worker's program holds, when it is run alone."""
+    """Runs a worker's program alone, and records the storages that it holds."""
     machine = relax.VirtualMachine(dx.build(mod, blas=True), tvm.cpu())
     held = HeldStorages()
     machine.set_instrument(held)

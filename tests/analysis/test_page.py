@@ -1,4 +1,4 @@
-"""What docs/analysis.md shows."""
+"""Runs the examples of docs/analysis.md."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""Where parameters and results are, and the tables of tensors and collectives."""
+"""Tests of shardings of parameters and results, and of the tables of tensors and collectives."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""What a constrained module says."""
+"""Placements of a constrained module, and its round trip through TVMScript."""
 
 from __future__ import annotations
 

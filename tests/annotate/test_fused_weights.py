@@ -48,7 +48,7 @@ class Whole:
 
 @I.ir_module
 class Added:
-    """What has no blocks is added to the product."""
+    """Adds a value that has no blocks to the product."""
 
     @R.function
     def main(

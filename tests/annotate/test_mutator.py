@@ -62,7 +62,7 @@ class OneStageEach(dx.ShardingMutator):
 
 
 class Fixed(dx.ShardingMutator):
-    """The same placements at every call of one callee."""
+    """Returns equal placements at every call of one callee."""
 
     def __init__(self, callee, places, mod=None, func="main"):
         super().__init__(mod, func)

@@ -31,7 +31,7 @@ def page(tmp_path_factory):
 
 
 class Tags(HTMLParser):
-    """Which elements a page has, and whether each is closed."""
+    """Records the elements of a page, and checks that each one is closed."""
 
     def __init__(self):
         super().__init__()

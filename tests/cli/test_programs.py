@@ -1,4 +1,4 @@
-"""Which module a file has, and what is said of a file that has none."""
+"""Selection of a file's module, and errors of files that have none."""
 
 import sys
 

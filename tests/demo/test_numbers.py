@@ -1,4 +1,4 @@
-"""How results of demonstrations are compared, and the weights that they have."""
+"""Tests of the comparison of demonstration results, and of demonstration weights."""
 
 from __future__ import annotations
 

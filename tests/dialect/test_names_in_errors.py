@@ -1,4 +1,4 @@
-"""What type inference calls the axes of meshes in its errors."""
+"""Names of mesh axes in errors of type inference."""
 
 import pickle
 import re
@@ -50,7 +50,7 @@ def test_letters_of_a_mesh_without_names_are_explained():
 
 
 def no_step(mesh, mod=None):
-    """What is said of a collective that BlockBuilder, for a module or none, infers on a mesh."""
+    """Returns the error of a collective that BlockBuilder infers, with or without a module."""
     placed = relax.distributed.Placement.from_text
     x = relax.Var("x", DTensorType(relax.TensorType((8, 16), "float32"), mesh, placed("S[0], R")))
     builder = relax.BlockBuilder(mod)

@@ -1,4 +1,4 @@
-"""What explain says of variables: chains back to annotations, redistributions, nothing known."""
+"""Tests of `explain` for variables: chains back to annotations, redistributions, unknown causes."""
 
 import pytest
 from tests.meshes import meshes

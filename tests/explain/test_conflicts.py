@@ -1,4 +1,4 @@
-"""What is said of a redistribution: both sides, what each costs, and what avoids it."""
+"""Explanations of redistributions: both sides, their costs, and annotations that avoid them."""
 
 import dataclasses
 import re

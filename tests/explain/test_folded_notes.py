@@ -1,4 +1,4 @@
-"""What passes note of layers is stated once for all of them, and read one by one."""
+"""Notes of passes on repeated layers: stored once for all layers, read layer by layer."""
 
 import pytest
 import tvm

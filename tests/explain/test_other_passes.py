@@ -1,4 +1,4 @@
-"""What explain says after passes of TVM, which drop variables and give names of others."""
+"""Tests of `explain` after passes of TVM, which drop variables and reuse names."""
 
 import pytest
 import tvm

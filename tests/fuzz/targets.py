@@ -1,4 +1,4 @@
-"""What reads what others have written, each as a function of bytes that may raise what it promises.
+"""Parsers of foreign data, each as a function of bytes that may raise only documented errors.
 
 A new parser gets a function here and a folder of the same name in ``corpus``.
 """
@@ -92,7 +92,7 @@ def frames(data: bytes) -> None:
 
 
 def frame_headers(data: bytes) -> None:
-    """The same, where the header's length is right and bytes follow."""
+    """Fuzzes frames whose header has the stated length and is followed by bytes."""
     frames(struct.pack("<Q", len(data)) + data + bytes(1000))
 
 
@@ -127,7 +127,7 @@ def _shake_hands(data: bytes, shake: Callable[[Stream], Any]) -> None:
 
 
 def handshakes_of_who_listens(data: bytes) -> None:
-    """What the connecting side reads: the answer, of TLS and without, and the proof."""
+    """Fuzzes replies to the connecting side: the answer, with TLS and without, and the proof."""
     first, _, said = data.partition(b"\n")
     address = _text(first)
     parse_address(address)
@@ -142,12 +142,12 @@ def handshakes_of_who_listens(data: bytes) -> None:
 
 
 def handshakes_of_who_connects(data: bytes) -> None:
-    """What the listening side reads."""
+    """Fuzzes messages to the listening side."""
     _shake_hands(data, lambda stream: handshake.accept(stream, _credentials(None)))
 
 
 def openings(data: bytes) -> None:
-    """What is asked for by who has the token, on a first line for what; then of a session."""
+    """Fuzzes requests of an authenticated peer: its purpose on the first line, then the rest."""
     purpose, _, header = data.partition(b"\n")
     stream: Any = _Stream(struct.pack("<Q", len(header)) + header + bytes(100))
     try:
@@ -228,7 +228,7 @@ def safetensors(data: bytes) -> None:
 
 
 def safetensors_headers(data: bytes) -> None:
-    """The same, where the header's length is right and bytes follow."""
+    """Fuzzes safetensors files whose header has the stated length and is followed by bytes."""
     safetensors(struct.pack("<Q", len(data)) + data + bytes(24))
 
 
@@ -272,7 +272,7 @@ def hint_files(data: bytes) -> None:
 
 
 def model_configurations(data: bytes) -> None:
-    """What a ``config.json`` states; the class that transformers has would add its defaults."""
+    """Fuzzes fields of a ``config.json``; the class of transformers would add its defaults."""
     from_config(SimpleNamespace(**read_fields(data, "the text")))
 
 
@@ -332,7 +332,7 @@ def _same(left: Any, right: Any) -> None:
 
 @contextlib.contextmanager
 def _without_position() -> Iterator[None]:
-    """What was read is a sharding, so an error is not about the text."""
+    """Fails on a FormatError: the text has been parsed, so later errors must not concern it."""
     try:
         yield
     except gspmd.FormatError as error:

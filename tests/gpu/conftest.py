@@ -99,7 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def states_kind(item: pytest.Item) -> bool:
-    """Whether a test says itself what its workers are."""
+    """True if a test parametrizes its kind of workers itself."""
     return any("worker_kind" in mark.args[0] for mark in item.iter_markers("parametrize"))
 
 
@@ -123,7 +123,7 @@ def need() -> Callable[[int], None]:
 
 @pytest.fixture
 def worker_kind(request: pytest.FixtureRequest) -> str:
-    """What workers are."""
+    """Kind of workers."""
     return str(request.param)
 
 
@@ -144,7 +144,7 @@ def inject() -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def target() -> Iterator[Any]:
-    """What programs are built for."""
+    """Target that programs are built for."""
     if HOST is None:
         yield "cuda"
         return
@@ -156,7 +156,7 @@ def target() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def environment_of_processes(count: int, runs_programs: bool) -> Iterator[None]:
-    """What processes that are started meanwhile inherit: GPUs, in turn if they are too few."""
+    """Gives processes that start in this context GPUs, by turns if there are too few."""
     with pytest.MonkeyPatch.context() as patch:
         if DEVICES not in os.environ:
             patch.setenv(DEVICES, ",".join(str(i % NUM_DEVICES) for i in range(count)))
@@ -260,7 +260,7 @@ def leave_gpus(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_misused() -> Iterator[None]:
-    """What stands in for CUDA and NCCL reports what would crash, or hang, with real ones."""
+    """Fails on misuse of CUDA or NCCL that the stand-in reports; real ones would crash."""
     yield
     if HOST is not None:
         assert HOST.cuda_on_host_misuse().decode() == ""
@@ -291,7 +291,7 @@ def fresh_runner(need: Callable[[int], None]) -> Iterator[Callable[..., Runner]]
 
 @pytest.fixture
 def fresh_processes() -> Iterator[Callable[..., Runner]]:
-    """The same with processes."""
+    """Makes runners on new worker processes, and closes them."""
     runners = []
 
     def make(num_workers: int, timeout: float | None = None) -> Runner:

@@ -1,4 +1,4 @@
-"""How fast collectives are: printed, and recorded in the report (--junitxml)."""
+"""Measures the bandwidth of collectives: prints it and records it in the report (--junitxml)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chain(collective, arguments, length, shape, target):
 
 
 def run(workers, program, xs):
-    """What the first worker's program returns, left where it is."""
+    """Runs a program on all workers; returns the first worker's result, left on its device."""
     part = ProgramPart(program, [dict(zip(workers.device_ids, xs, strict=True))], None, False)
     [outcome] = workers.run_programs("measure", [ProgramStep([part], 0, {})])
     return outcome.leaves[0][0][workers.device_ids[0]]

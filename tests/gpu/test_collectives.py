@@ -139,7 +139,7 @@ FILLS = {"float32": "-1.5", "bfloat16": "-1.5", "int16": "-7", "bool": "1", "int
 
 
 def segments(runner_of, whole, dim, rows, size, fill="0"):
-    """What two shards of `whole` along `dim` become; `size` is that of a shard of the result."""
+    """Runs a segment exchange on two shards of `whole`; `size` is that of a result's shard."""
     side = layout([0, 1], [2 if d == dim else 1 for d in range(whole.ndim)])
     plan = {"channel": 0, "dim": dim, "fill": fill, "segments": rows, "source": side}
     plan |= {"source_size": whole.shape[dim], "target_size": 2 * size, "target": side}

@@ -1,4 +1,4 @@
-"""How sessions end: nothing is freed that is in use, nothing waits for ever, nothing ends Python.
+"""Ends of sessions: no use after free, no endless wait, no exit of Python.
 
 What stands in for CUDA and NCCL reports as misuse what would crash with real ones (conftest.py).
 """
@@ -108,7 +108,7 @@ def test_a_broken_device_is_a_worker_error(fresh_runner, inject):
 
 
 def test_a_model_on_a_broken_device_can_go(inject, target):
-    """What its machines have of the device goes back to TVM's pool, which cannot free it."""
+    """Memory of a broken device goes back to TVM's pool, which cannot free it."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((4, 2), "float32"))
     with builder.function("main", [x]):

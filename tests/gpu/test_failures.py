@@ -1,4 +1,4 @@
-"""What goes wrong on a GPU is one error on the host, within seconds, and ends the session."""
+"""Failures on a GPU: one error on the host, within seconds, which ends the session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs copy between host and GPU goes through the stream of the worker."""
+"""Copies of programs between host and GPU run on the worker's stream."""
 
 from __future__ import annotations
 

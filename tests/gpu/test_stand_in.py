@@ -1,4 +1,4 @@
-"""What stands in for CUDA refuses what CUDA refuses: captures, memory of other GPUs."""
+"""Tests that the stand-in refuses what CUDA refuses: captures, memory of other GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gpu.conftest import HOST, run_alone, unwritten
 
 
 def test_a_graph_of_the_stand_in_runs_when_it_is_launched():
-    """What was captured, each time; waits, and the null stream, spoil a capture."""
+    """A launch runs the captured work; waits and the null stream invalidate a capture."""
     if HOST is None:
         pytest.skip("it looks at the stand-in")
     assert HOST.cudaSetDevice(0) == 0

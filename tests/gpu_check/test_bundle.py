@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def declared(name):
-    """What the package needs, or one of its extras."""
+    """Reads the package's dependencies, or those of one extra, from pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (listed,) = re.findall(rf"^{name} = \[(.*?)\]$", text, re.DOTALL | re.MULTILINE)
     listed = re.sub("#.*", "", listed)

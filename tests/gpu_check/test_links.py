@@ -1,4 +1,4 @@
-"""Which bandwidth is in range follows from what nvidia-smi says of the links between GPUs."""
+"""Ranges of bandwidth, derived from links between GPUs as nvidia-smi lists them."""
 
 from __future__ import annotations
 

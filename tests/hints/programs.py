@@ -141,12 +141,12 @@ def arrays(mod, seed=0):
 
 
 def arrays_of_sizes(sizes, seed=0):
-    """The same for shapes by name."""
+    """Makes random float32 arrays of shapes given by name."""
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal(shape, "float32") * 0.3 for name, shape in sizes.items()}
 
 
 def run(mod, mesh, params, x, target):
-    """What a module computes on CPU workers."""
+    """Runs a module on CPU workers, and returns its result."""
     with dx.Session(mesh) as session:
         return session.load(dx.build(mod, target), params=params)(x).numpy()

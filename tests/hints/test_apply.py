@@ -121,7 +121,7 @@ def test_fewer_heads_than_devices_with_nothing_in_common_are_on_all(model):
 
 
 def test_columns_are_replicated_where_rows_cannot_be_divided(model):
-    """What no device could add up by itself would be gathered."""
+    """Columns stay replicated where sharding them would need a gather."""
     mod = model[0]
     hints = dx.hints.detect(mod).with_weight("mlp", "m2", tp_min_local_shape=48)
     hinted = dx.hints.apply(mod, DistConfig(2), hints)

@@ -66,7 +66,7 @@ def test_what_is_no_layer_is_unknown_with_the_reason():
 
 
 def test_layers_follow_each_other_without_a_stream_and_share_weights():
-    """What leads to the last product of attention is a layer; the second use adds nothing."""
+    """Products that lead to attention's last one form a layer; a second use adds no weights."""
     mod = Sharing().module(block_in_sequence, block_in_sequence)
     attention, mlp, last = dx.hints.detect(mod).layers.values()
     assert [each.layer_type for each in (attention, mlp, last)] == ["mha", "mlp", "unknown"]

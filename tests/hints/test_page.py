@@ -1,4 +1,4 @@
-"""What docs/hints.md shows."""
+"""Runs the examples of docs/hints.md."""
 
 import re
 import runpy

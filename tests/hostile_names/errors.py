@@ -1,4 +1,4 @@
-"""What public functions refuse, called directly, and all that their errors carry."""
+"""Errors of public functions that are called directly, with all attributes that they carry."""
 
 from __future__ import annotations
 

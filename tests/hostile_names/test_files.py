@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def printed(capsys, *arguments: str) -> str:
-    """What a command prints, with what it says of errors; it may refuse, and not fail."""
+    """Runs a command, which may refuse but not crash; checks stderr and returns the output."""
     try:
         status = cli.main(list(arguments))
     except SystemExit as end:

@@ -75,7 +75,7 @@ def test_errors_of_workers(kind):
 
 
 def test_logs_and_bars():
-    """What takes a name into a log or a progress bar makes text of it."""
+    """Names in logs and progress bars are shown as plain text, without markup or control codes."""
     written, shown = io.StringIO(), io.StringIO()
     logger, handler = package_logger("distir_ext.test"), logging.StreamHandler(written)
     logger.addHandler(handler)

@@ -39,7 +39,7 @@ def blocks(mesh, dims):
 
 
 def tiles(sharding):
-    """The same of a tiled sharding of HLO, as the format defines it."""
+    """Tile of each device in a tiled sharding of HLO, by the format's definition."""
     array = np.array(sharding.device_list).reshape(sharding.tile_dims)
     rank = len(sharding.data_dims)
     return {int(device): place[:rank] for place, device in np.ndenumerate(array)}

@@ -51,7 +51,7 @@ SYSTEMS = [
 
 
 def read(parse, text):
-    """What is read, and the error; one of them is None."""
+    """Returns the parsed value and the error; one of them is None."""
     try:
         return parse(text), None
     except gspmd.FormatError as error:

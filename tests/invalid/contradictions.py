@@ -410,7 +410,7 @@ for _seed in range(4):
 
 
 def outcome(case: Case) -> list[str]:
-    """What a case ends with: the type of its exception and the message, in a process of its own."""
+    """Runs a case in a process of its own; returns its exception's type and message."""
     read, write = os.pipe()
     process = os.fork()
     if process == 0:

@@ -1,4 +1,4 @@
-"""What is no module is refused before the native library reads it as one."""
+"""Objects that are not an IRModule raise before the native library reads them."""
 
 import pytest
 import tvm

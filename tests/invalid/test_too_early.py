@@ -1,4 +1,4 @@
-"""What is asked for too early, or of what does not exist, is one error at once."""
+"""Calls in a phase that is too early, or with names that do not exist, raise one error at once."""
 
 import pytest
 from tvm import relax

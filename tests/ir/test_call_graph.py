@@ -1,4 +1,4 @@
-"""Which functions of a module call which: what `src/ir/module/call_graph.h` promises."""
+"""Tests of call graphs against the contract of `src/ir/module/call_graph.h`."""
 
 import pytest
 import tvm

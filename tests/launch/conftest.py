@@ -1,4 +1,4 @@
-"""What tests of launchers share."""
+"""Fixtures of launcher tests."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def without_network(clean_environment):
 
 
 def begin():
-    """What a copy does before it dials."""
+    """Runs the start of a copy up to its connection to rank 0."""
     place = find_place()
     start_limit(None)
     if place is not None and place.rank == 0:

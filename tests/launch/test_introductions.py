@@ -1,4 +1,4 @@
-"""How copies learn of rank 0 and the token, by what environments say."""
+"""Rendezvous of copies with rank 0 and its token, by environment variables."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_rank_0_that_cannot_be_found(set_variables, environment, words):
 
 
 def talking(monkeypatch, launcher):
-    """What rank 0 hands on, through no launcher."""
+    """Replaces a launcher's exchange, and returns the messages that rank 0 hands on."""
     said = []
 
     def hand_on(place, message, limit):

@@ -18,7 +18,7 @@ PYTHON = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def started(*command: str) -> list[dict]:
-    """What each copy prints, by rank."""
+    """Runs a launcher; returns what each copy prints, by rank."""
     result = subprocess.run(
         command, env={**os.environ, **PYTHON}, capture_output=True, text=True, timeout=120
     )

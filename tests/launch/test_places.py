@@ -1,4 +1,4 @@
-"""What environments say, as launchers write them and as users meet them."""
+"""Places of copies, from environments as launchers write them and as users meet them."""
 
 from __future__ import annotations
 

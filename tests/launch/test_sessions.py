@@ -40,7 +40,7 @@ def run(*command, **environment):
 
 @pytest.fixture(scope="session")
 def expected():
-    """What the script prints alone."""
+    """Output of the script on a single process."""
     status, lines, errors = run(sys.executable, str(SCRIPT))
     assert status == 0, errors
     (line,) = lines

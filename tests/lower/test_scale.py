@@ -98,7 +98,7 @@ def test_collectives_share_their_groups():
 
 
 def times_equality(make, size, name):
-    """How often TVM can compare a module with itself while one pass runs on it.
+    """Time of one pass on a module, in units of TVM's comparison of the module with itself.
 
     Comparing is linear, and what a large module does to caches and to the heap it does to both.
     """

@@ -28,7 +28,7 @@ def sum_of(names, shape=(4, 4)):
 
 
 def lowered(names, shape=(4, 4)):
-    """The same, all sharded alike."""
+    """Lowers a sum of parameters that are all sharded alike."""
     return dx.lower(dx.annotate(sum_of(names, shape), MESH, {".*": ("dp", "tp")}))
 
 

@@ -38,7 +38,7 @@ PHASES = ("propagated", "legalized")
 
 
 def ran(session_of, mod, mesh, *inputs):
-    """What a module gives; checked, printed and parsed in every phase on the way."""
+    """Runs a module after it was checked, printed and parsed in every phase."""
     lowered = dx.transform.PropagateSharding()(mod)
     for phase, transform in zip(PHASES, (None, dx.transform.LegalizeRedistribute()), strict=True):
         lowered = lowered if transform is None else transform(lowered)

@@ -1,4 +1,4 @@
-"""What a manual region refuses, in the words of who writes it."""
+"""Errors of manual regions, in the user's terms."""
 
 from __future__ import annotations
 

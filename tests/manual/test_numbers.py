@@ -218,7 +218,7 @@ def test_regions_nest(plan, session_of):
 
 
 def test_a_region_may_be_left_before_another_value_enters_the_one_around_it(session_of):
-    """What an optimisation moves forward: bindings need not show the outermost region first."""
+    """An optimisation may move a region forward: the outermost region need not come first."""
     mesh = MESHES["2x2x2"]
     inner, innermost = dx.Mesh(tp=2, ep=2), dx.Mesh(ep=2)
 

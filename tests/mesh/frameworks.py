@@ -1,4 +1,4 @@
-"""What other frameworks call meshes and shardings."""
+"""Meshes and shardings of other frameworks, as stand-ins."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ def splits(extent: int, pre_size: int = 1) -> list[list[tuple[int, int]]]:
 
 
 def disjoint(mesh: Mesh, a: Ref, b: Ref) -> bool:
-    """Whether two references are different parts of one split of the mesh's axes."""
+    """True if two references are different parts of one split of the mesh's axes."""
     return a[0] != b[0] or (
         a != b and any(a[1:] in split and b[1:] in split for split in splits(mesh[0][a[0]]))
     )
 
 
 def equally_often(mesh: Mesh, a: Ref, b: Ref) -> bool:
-    """Whether devices take all pairs of coordinates along two references equally often."""
+    """True if devices take all pairs of coordinates along two references equally often."""
     pairs = digits(mesh, a) * b[2] + digits(mesh, b)
     counts = np.bincount(pairs, minlength=a[2] * b[2])
     return bool((counts == counts[0]).all())

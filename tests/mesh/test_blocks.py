@@ -1,4 +1,4 @@
-"""Which part of an array a device has, as Python asks for it."""
+"""Tests of the Python function for the block of an array on a device."""
 
 from __future__ import annotations
 

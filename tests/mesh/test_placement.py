@@ -18,7 +18,7 @@ sharded_meshes = meshes(SHAPES).flatmap(
 
 
 def placed_blocks(mesh, placement, ndim):
-    """What every device holds under a placement: mesh axes nest in mesh order."""
+    """Block of every device under a placement; mesh axes nest in mesh order."""
     dims = tuple(
         tuple((axis, 1, mesh[0][axis]) for axis, d in enumerate(placement) if d == dim)
         for dim in range(ndim)

@@ -47,7 +47,7 @@ def test_replicated_has_no_axes():
 
 
 def cut(axes):
-    """The same list with each reference cut in two where it can be."""
+    """Splits each reference of a list in two if possible."""
     for axis, pre_size, size in axes:
         first = next(d for d in divisors(size) if d > 1)
         yield (axis, pre_size, first)

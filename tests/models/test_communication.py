@@ -1,4 +1,4 @@
-"""What models communicate under Megatron's plan, in bytes, and that no operator gathers."""
+"""Communication of models under Megatron's plan, in bytes; no operator gathers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLOAT = 4  # bytes
 
 
 def communicated(model, plan, first=None, devices=4):
-    """How often each (kind, bytes sent per device) occurs; `first` comes before the plan."""
+    """Counts collectives by (kind, bytes sent per device); `first` comes before the plan."""
     partition = model.partitions[plan]
     patterns = {**(first or {}), **partition.patterns}
     lowered = dx.lower(dx.annotate(model.module, partition.mesh(devices), patterns))
@@ -28,7 +28,7 @@ def communicated(model, plan, first=None, devices=4):
 
 
 def beyond_megatron(found, data, tensor):
-    """What is left after two all-reduces of the hidden states per layer.
+    """Collectives in addition to two all-reduces of the hidden states per layer.
 
     The embedding and the logits may take one collective each: at most a gather of their weight, or
     of the logits. Layers are alike, so that one that is needed inside of them comes LAYERS times.

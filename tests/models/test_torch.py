@@ -1,4 +1,4 @@
-"""What users of PyTorch have is taken as it is: meshes, placements, state dicts, tensors."""
+"""PyTorch objects as arguments: meshes, placements, state dicts, tensors."""
 
 from __future__ import annotations
 

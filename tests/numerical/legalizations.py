@@ -1,4 +1,4 @@
-"""What TVM does not compute by itself, in terms of what it does.
+"""Operators that TVM does not compute by itself, in terms of operators that it does.
 
 Some operators are only computed inside others, dropped in passes of their own, or left to
 libraries.

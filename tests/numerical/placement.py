@@ -57,7 +57,7 @@ def padded_placements(mesh: MeshShape, shape: Sequence[int]) -> Iterator[Dims]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must hold, whatever order the rules prefer where operands disagree."""
+    """Expected results for any order in which rules resolve disagreeing operands."""
 
     runs_sharded: bool
     """The call itself must have a sharded operand or result."""
@@ -122,14 +122,14 @@ class _Claims:
         return math.prod(self.mesh[axis] for axis in axes)
 
     def disagree(self) -> bool:
-        """Whether a letter has two wishes, or one axis is wanted by two letters."""
+        """True if a letter is sharded in two ways, or if two letters want one axis."""
         if any(len(wishes) > 1 for wishes in self.axes.values()):
             return True
         used = [axis for wishes in self.axes.values() for axes in wishes for axis in axes]
         return len(used) != len(set(used))
 
     def nests(self) -> bool:
-        """Whether every tensor's shards would be contiguous."""
+        """True if every tensor's shards would be contiguous."""
         texts = [operand.letters for operand in self.case.operands] + list(self.case.results)
         for text in texts:
             for names in parse_letters(text):

@@ -1,4 +1,4 @@
-"""Which placements of which cases are run."""
+"""Sample of placements and cases to run."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def arrays_of(mod: tvm.IRModule) -> dict[str, np.ndarray]:
 
 
 def kinds(annotated: tvm.IRModule) -> Counter[str]:
-    """How many collectives of each kind a program has."""
+    """Counts the collectives of a program by kind."""
     found: Counter[str] = Counter()
     for each in dx.analysis.collectives(dx.lower(annotated)):
         found[each.kind] += each.count
@@ -273,7 +273,7 @@ def test_two_axes_and_layers(session_of):
 
 
 class Weights:
-    """What loading takes for the same weights."""
+    """Weights for loading, by name or in order."""
 
     def __init__(self, arrays: dict[str, np.ndarray]) -> None:
         self.arrays = {key: value for key, value in arrays.items() if key != "x"}

@@ -1,4 +1,4 @@
-"""What holds for every output of OptimizeCollectives, and how tests state programs."""
+"""Postconditions of OptimizeCollectives, and builders of test programs."""
 
 import tvm
 from tvm import relax
@@ -42,6 +42,6 @@ def assert_optimizes(before, expected, *names, **options):
 
 
 def tally(mod, name):
-    """What an optimisation says that it did."""
+    """Report of one optimisation."""
     (found,) = [each for each in dx.analysis.optimizations(mod) if each.name == name]
     return found

@@ -170,7 +170,7 @@ class DenseExperts:
         return made
 
     def dense(self, x, ids, scores, up, gate, down, up_b=0, down_b=0):
-        """What main computes: every token by all experts, weighted."""
+        """Reference of main in NumPy: every token by all experts, weighted."""
         x, scores, up, gate, down = (a.astype("float64") for a in (x, scores, up, gate, down))
         rows = x.reshape(self.tokens, self.width)
         share = np.zeros((self.tokens, self.experts))

@@ -139,7 +139,7 @@ class Experts:
         return (self.inner, self.inner, self.width) if self.biases else ()
 
     def dense(self, x, ids, scores, up, gate, down, up_b=0, gate_b=0, down_b=0):
-        """What main computes: every token by all experts, of which the choices count."""
+        """Reference of main in NumPy: every token by all experts; the chosen ones count."""
         x, scores, up, gate, down = (a.astype("float64") for a in (x, scores, up, gate, down))
         if self.columns:
             up, gate, down = (w.transpose(0, 2, 1) for w in (up, gate, down))

@@ -115,7 +115,7 @@ class Slots:
         ]
 
     def dense(self, x, ids, scores, up, down):
-        """What main computes, token by token."""
+        """Reference of main in NumPy, token by token."""
         x, scores, up, down = (a.astype("float64") for a in (x, scores, up, down))
         out = np.zeros((self.tokens, self.width))
         taken = np.zeros(self.experts, int)

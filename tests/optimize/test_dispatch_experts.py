@@ -116,7 +116,7 @@ FORMS = {
 @pytest.mark.parametrize("tokens", ["ep", None])
 @pytest.mark.parametrize("form", FORMS)
 def test_work_is_that_of_the_choices(form, tokens):
-    """What a device computes with experts that are chosen equally often is its part of all."""
+    """With experts chosen equally often, each device computes its share of all operations."""
     layer = Experts(tokens=512, experts=64, width=1024, inner=2048, dtype="float16", **FORMS[form])
     (program,) = dx.analysis.estimate(
         dx.lower(legalized(layer, dx.Mesh(ep=8), tokens)), CPUS

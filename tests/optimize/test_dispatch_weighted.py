@@ -111,7 +111,7 @@ def test_a_library_that_does_not_select_pairs():
 
 @I.ir_module
 class Lookup:
-    """Where the table is sharded, a lookup is a masked sum over its shards, as experts are."""
+    """Looks up a sharded table: a masked sum over its shards, as for experts."""
 
     @R.function
     def main(table: R.Tensor((64,), "float32"), ids: R.Tensor((2, 3), "int32")):

@@ -69,7 +69,7 @@ def test_a_function_that_nothing_names_is_found(tmp_path, changed, text, name):
 
 
 def test_only_propagation_decides_how_calls_are_computed():
-    """What it decided stands in the types, which all others read (rules/call/call_sharding.h)."""
+    """All other passes read its decision from the types (rules/call/call_sharding.h)."""
     source = ROOT / "src"
     found = {
         path.relative_to(source).parts[0]

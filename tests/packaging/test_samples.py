@@ -1,4 +1,4 @@
-"""Which tests ``make test`` runs of those that there are."""
+"""Selection of tests in ``make test``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/tvm.md calls a defect of TVM is one: where a test fails, what goes around it can go."""
+"""Defects of TVM listed in docs/tvm.md; where a test fails, the workaround can be removed."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What is installed works with every supported Python, and elsewhere than where it was built."""
+"""Tests of the installed wheel: all supported Python versions, outside of the build tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every output of PadShards."""
+"""Postconditions of PadShards."""
 
 import tvm
 from tvm import relax

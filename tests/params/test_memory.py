@@ -1,4 +1,4 @@
-"""What is loaded at a time; host memory meanwhile, measured in a process of its own; the bar."""
+"""Peak host memory of loading weights, measured in a process of its own; the progress bar."""
 
 from __future__ import annotations
 

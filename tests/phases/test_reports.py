@@ -1,4 +1,4 @@
-"""What passes say of what they did: as data, as a log line, as a folder of files."""
+"""Reports of passes: as data, as log lines, as a folder of files."""
 
 import itertools
 import logging

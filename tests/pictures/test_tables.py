@@ -1,4 +1,4 @@
-"""What notebooks show of meshes, devices, clusters, reports and models, as tables."""
+"""Tables that notebooks show of meshes, devices, clusters, reports and models."""
 
 from __future__ import annotations
 

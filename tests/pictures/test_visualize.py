@@ -1,4 +1,4 @@
-"""What visualize takes, and what it refuses."""
+"""Arguments that `visualize` accepts, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of passes share."""
+"""Fixtures of pass tests."""
 
 import pytest
 

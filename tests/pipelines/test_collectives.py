@@ -1,4 +1,4 @@
-"""What analysis.collectives says of each collective, of modules and of executables."""
+"""Tests of `analysis.collectives` on modules and on executables."""
 
 import dataclasses
 

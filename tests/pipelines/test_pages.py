@@ -1,4 +1,4 @@
-"""What docs/writing_a_pass.md and docs/pipelines.md show."""
+"""Runs the examples of docs/writing_a_pass.md and docs/pipelines.md."""
 
 import re
 import runpy

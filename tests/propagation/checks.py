@@ -1,4 +1,4 @@
-"""What holds for every output of PropagateSharding."""
+"""Postconditions of PropagateSharding."""
 
 import tvm
 from tvm import relax

@@ -19,7 +19,7 @@ from .checks import propagated
 
 
 def dims_of(text: str, replicated: str = "") -> dx.TensorDims:
-    """What a text states."""
+    """Parses dims from a text."""
     entries = []
     for entry in text.split("|"):
         axes, is_open, priority = re.fullmatch(r"([a-f]*|-)(\??)(?:p(\d+))?", entry).groups()
@@ -29,7 +29,7 @@ def dims_of(text: str, replicated: str = "") -> dx.TensorDims:
 
 
 def text_of(mod, var) -> str:
-    """How a variable is sharded."""
+    """Dims of a variable as text."""
     entries = (entry or "-" for entry in dx.dims(mod, var))
     return "|".join(each if isinstance(each, str) else "".join(each) for each in entries)
 

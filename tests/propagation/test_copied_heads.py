@@ -1,4 +1,4 @@
-"""What plans say of weights with fewer heads than devices, and what of it is taken back."""
+"""Plans for weights with fewer heads than devices; annotations that cut within heads are undone."""
 
 import pytest
 import tvm

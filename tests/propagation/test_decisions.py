@@ -7,7 +7,7 @@ import distir_ext as dx
 
 
 def read_otherwise(mod):
-    """How many calls of a module read back otherwise than they were decided."""
+    """Counts calls whose decision, read back from types, differs from the one that was made."""
     with dx.pass_reports() as reports:
         dx.transform.PropagateSharding()(mod)
     (report,) = (each for each in reports if each.name == "PropagateSharding")

@@ -116,7 +116,7 @@ def test_an_annotation_stops_what_spreads_backward():
 
 
 def test_a_manual_region_appends_from_inside():
-    """What shards a part of a device stands behind the manual axes outside."""
+    """Axes that shard a local part come after the manual axes of the region."""
     mesh = dx.Mesh(a=2, b=2)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8, 8), "float32"))

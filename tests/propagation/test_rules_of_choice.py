@@ -1,4 +1,4 @@
-"""Which axes spread, and who wins where tensors disagree.
+"""Order in which axes propagate, and the winner where tensors disagree.
 
 The order is that of propagation/instances.h: what is annotated stays exactly so (also where it is
 annotated as replicated); first axes spread where the tensors of an operator agree, through

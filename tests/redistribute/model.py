@@ -67,7 +67,7 @@ def _sharding(data):
 
 
 def cuts_of(shardings):
-    """Where the references of some shardings begin and end, by axis."""
+    """Begins and ends of the references of some shardings, by axis."""
     cuts = {}
     for dims, partial in shardings:
         for axis, pre_size, size in itertools.chain(*dims, partial):
@@ -203,7 +203,7 @@ def run(kind, shape, arrays, now, result, reduced):
 
 
 def behind(axes, prefix):
-    """What follows a major prefix."""
+    """Axes after a major prefix."""
     assert axes[: len(prefix)] == prefix
     return axes[len(prefix) :]
 

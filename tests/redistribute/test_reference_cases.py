@@ -99,7 +99,7 @@ class Mesh:
         return tuple(self.axes(dim) for dim in text.split("|")), ()
 
     def seconds(self, source, sequence, size):
-        """What a sequence of collectives takes."""
+        """Cost of a sequence of collectives, in seconds."""
         ids = list(range(math.prod(self.shape)))
         now, total = self.sharding(source), 0.0
         for kind, moved, result in sequence:

@@ -127,7 +127,7 @@ def test_a_symbolic_size_of_two_values_is_refused():
 
 
 def cut(statement: str) -> list[str]:
-    """What comes of cutting each factor of a kernel in two by itself."""
+    """Cuts each factor of a kernel in two by itself; returns loop extents or errors."""
     function = kernel(statement)["kernel"]
     outcomes = []
     for parts in ([2, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1], [1, 1, 1, 2]):

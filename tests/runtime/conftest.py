@@ -142,7 +142,7 @@ class Runner:
     def __call__(
         self, name: str, xs: Sequence[Any], args: Sequence[Any], shapes: Sequence[Any]
     ) -> Any:
-        """The same builtin on every worker: an array and an output shape for each."""
+        """Calls one builtin on every worker, with an array and an output shape for each."""
         return self.calls(
             [(name, (x, *args), tuple(shape)) for x, shape in zip(xs, shapes, strict=True)]
         )
@@ -166,7 +166,7 @@ def shared_workers() -> Iterator[Callable[[str, int], Workers]]:
 
 @pytest.fixture
 def worker_kind(request: pytest.FixtureRequest) -> str:
-    """What workers are."""
+    """Kind of workers."""
     return str(request.param)
 
 
@@ -178,7 +178,7 @@ def runner_on(shared_workers: Callable[[str, int], Workers]) -> Callable[[str, i
 
 @pytest.fixture
 def runner_of(worker_kind: str, runner_on: Callable[[str, int], Runner]) -> Callable[[int], Runner]:
-    """The same by number, for tests that run on all kinds."""
+    """Makes runners by number of workers, for tests that run on all kinds."""
     return lambda num_workers: runner_on(worker_kind, num_workers)
 
 

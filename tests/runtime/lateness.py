@@ -1,4 +1,4 @@
-"""How late a session says that it was interrupted, or that its time is over."""
+"""Delay between an interrupt or a timeout and the end of a session's step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_in_time(lateness):
 
 
 def interrupted_late(workers, functions, arguments):
-    """How long after a Ctrl-C a step of these workers ends."""
+    """Delay between Ctrl-C and the end of a step of these workers."""
     interrupted = []
 
     def interrupt():
@@ -53,7 +53,7 @@ def interrupted_late(workers, functions, arguments):
 
 
 def reported_late(workers, functions, arguments):
-    """How long after the workers' timeout a step of them ends that takes longer."""
+    """Delay between the workers' timeout and the end of a longer step."""
     begin = time.monotonic()
     with pytest.raises(WorkerError, match=f"timeout of {workers.timeout:g} second"):
         workers.run("step", functions, arguments)

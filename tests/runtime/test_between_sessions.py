@@ -77,7 +77,7 @@ def count_moved(session, monkeypatch, way, readers):
 
 
 def descriptors():
-    """What this process has open in memory."""
+    """Lists the in-memory files that this process has open."""
     links = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
     return [link for link in map(str, links) if "memfd:arrays" in link]
 

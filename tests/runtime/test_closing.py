@@ -77,7 +77,7 @@ class Users:
         return self.join()
 
     def join(self):
-        """What ended them; all of them have to end soon."""
+        """Joins all threads within a time limit; returns the errors that ended them."""
         for thread in self._threads:
             thread.join(20)
             assert not thread.is_alive()

@@ -24,7 +24,7 @@ def num_threads():
 
 
 def threads_return_to(before):
-    """Whether there are no more threads than before; a joined one may be listed a moment longer."""
+    """True if no more threads exist than before; waits, as a joined one may still be listed."""
     end = time.monotonic() + 5
     while num_threads() > before and time.monotonic() < end:
         time.sleep(0.01)

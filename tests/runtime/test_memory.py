@@ -1,4 +1,4 @@
-"""What a session has taken of memory goes back to the system when it is closed."""
+"""Memory of a session is returned to the system when it is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users get wrong is one exception that names it, on a session that goes on."""
+"""Mistakes of users: one exception that names the entity, on a session that stays open."""
 
 from __future__ import annotations
 

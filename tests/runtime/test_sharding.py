@@ -1,4 +1,4 @@
-"""What an array says of its sharding is what the workers hold."""
+"""Shardings of arrays, compared with the parts that workers hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers count of what they send, against rings and pieces that are followed one by one."""
+"""Traffic counts of workers, compared with rings and pieces that are followed one by one."""
 
 from __future__ import annotations
 

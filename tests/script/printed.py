@@ -7,7 +7,7 @@ import pytest
 
 
 def run_file(text, path):
-    """What a Python file defines as Module."""
+    """Runs a Python file, and returns the class that it defines as Module."""
     path.write_text(text)
     spec = importlib.util.spec_from_file_location("printed", path)
     module = importlib.util.module_from_spec(spec)

@@ -52,7 +52,7 @@ _MOST_BYTES = 200e6
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """What a process has."""
+    """Resources of a process."""
 
     children: frozenset[int]
     descriptors: int
@@ -61,7 +61,7 @@ class Left:
 
     @staticmethod
     def now() -> Left:
-        """What this process has."""
+        """Reads the resources of this process."""
         gc.collect()
         me = psutil.Process()
         children = frozenset(each.pid for each in me.children(recursive=True))
@@ -90,7 +90,7 @@ class Left:
 
 
 class Uses:
-    """What threads do with a session.
+    """Operations of threads on a session.
 
     Args:
         exe: The executable.
@@ -187,7 +187,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether it says that the session is closed, or that a process was killed."""
+    """True if the error says that the session is closed, or that a process was killed."""
     text = str(error)
     return (
         (isinstance(error, RuntimeError) and "the session is closed" in text)

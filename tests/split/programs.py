@@ -63,7 +63,7 @@ class Smaller:
 
 @I.ir_module
 class Scaled:
-    """What follows the product commutes with the sum."""
+    """Scales the product, which commutes with its sum."""
 
     @R.function
     def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32, 24), "float32")):

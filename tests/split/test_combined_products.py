@@ -68,7 +68,7 @@ class UsedWhole:
 
 @I.ir_module
 class OtherWidths:
-    """What is split are not the products that were combined."""
+    """Splits a combined product at other widths than those of its parts."""
 
     @R.function
     def main(

@@ -1,4 +1,4 @@
-"""Which kernels are split into a reduction and an epilogue, and where."""
+"""Tests of the split of kernels into a reduction and an epilogue."""
 
 import pytest
 import tvm

@@ -96,7 +96,7 @@ def lifted(mod, is_fused):
 
 
 def calls(mod):
-    """What main calls, in order: operators, and the names of kernels."""
+    """Lists the calls of main in order: operators, and the names of kernels."""
     found = []
 
     def visit(expr):

@@ -48,7 +48,7 @@ class Sorted:
 
 @I.ir_module
 class AlongRows:
-    """What lies between is computed along the rows."""
+    """Computes along the sorted rows between the two sorts."""
 
     @R.function
     def main(x: R.Tensor((12, 4), "float32"), ids: R.Tensor((12,), "int32")):

@@ -1,4 +1,4 @@
-"""Where lists are cut: compared with every possible cut."""
+"""Tests of the partition of lists, compared with every possible one."""
 
 import itertools
 import random

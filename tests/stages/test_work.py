@@ -1,4 +1,4 @@
-"""What operators are estimated to take."""
+"""Tests of operators' estimated work."""
 
 import pytest
 from tests.native.library import call

@@ -1,4 +1,4 @@
-"""What a measured timeline has to be, and programs whose stages take stated times."""
+"""Checks of measured timelines, and programs whose stages take stated times."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ cost::Layout LayoutOf(const abi::Layout& layout, const abi::Blocks& blocks) {
   return cost::Layout(&layout.device_ids, blocks.counts(), std::move(block_of));
 }
 
-/*! \brief What a step that moves pieces by a plan takes, by the model, and what was measured of. */
+/*! \brief Modelled time of a step that moves pieces by a plan, with the key of measured times. */
 struct PlannedStep {
   abi::Collective timed_as;  // kPermute on one set of devices, else kTransfer
   int64_t devices;
@@ -53,7 +53,7 @@ PlannedStep StepOfTransfer(const cost::Cluster& cluster, const std::string& text
           static_cast<int64_t>(plan.target.device_ids.size()), cost.received, cost.seconds};
 }
 
-/*! \brief The same formula on the pieces that the plan gives each device. */
+/*! \brief PlannedStep of a segment exchange, by the pieces that the plan gives each device. */
 PlannedStep StepOfSegments(const cost::Cluster& cluster, const std::string& text, double bytes) {
   const abi::SegmentPlan plan = abi::ReadSegmentPlan(text);
   const abi::SegmentPlanner planner(plan);

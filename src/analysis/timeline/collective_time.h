@@ -1,7 +1,7 @@
 /*!
  * \file analysis/timeline/collective_time.h
- * \brief How long a collective of a worker's program takes, from the groups or the plan that the
- * runtime gets.
+ * \brief Time of a collective of a worker's program, from the groups or the plan that the runtime
+ * gets.
  *
  * The formulas are those that redistribution is planned by: cost/collective_cost.h for what runs
  * inside groups; for a plan, that of cost/exchange.h on the pieces that the plan gives every
@@ -28,27 +28,26 @@ class CollectiveTimes {
   /*! \param measured Empty where the cluster states no times. */
   explicit CollectiveTimes(cost::Cluster cluster, MeasuredTimes measured = {})
       : cluster_(std::move(cluster)), measured_(std::move(measured)) {}
-  /*! \brief Of a cluster as plain data, cost::ToCluster, with "times", which measured_times.h
-   * reads.
+  /*! \brief Reads a cluster as plain data for cost::ToCluster, with "times" for measured_times.h.
    */
   static CollectiveTimes Read(const tvm::ffi::Any& cluster);
 
   /*!
-   * \brief Of any collective, as the runtime is told of it.
+   * \brief Seconds of any collective, as the runtime is told of it.
    * \param kind The name of its record; others take no time. \param how Its groups, or its plan.
    * \param given Bytes of its argument on a device. \param made Bytes of its result there.
    */
   double Of(const std::string& kind, const std::string& how, double given, double made);
-  /*! \brief Of a collective inside groups, "[[0,1],[2,3]]"; the slowest group counts.
+  /*! \brief Seconds of a collective inside groups, "[[0,1],[2,3]]"; the slowest group counts.
    * \param bytes Of its argument on a device. */
   double InGroups(const abi::CollectiveRecord& record, const std::string& groups, double bytes);
-  /*! \brief Of a transfer or exchange. \param bytes Of the result on a device. */
+  /*! \brief Seconds of a transfer or exchange. \param bytes Of the result on a device. */
   double OfTransfer(const std::string& plan, double bytes);
-  /*! \brief Of a segment exchange. \param bytes Of the result on a device. */
+  /*! \brief Seconds of a segment exchange. \param bytes Of the result on a device. */
   double OfSegments(const std::string& plan, double bytes);
 
  private:
-  /*! \brief Of a plan that a function reads. */
+  /*! \brief Seconds of a plan that a function reads. */
   template <typename F>
   double OfPlan(const std::string& plan, double bytes, F step_of);
 

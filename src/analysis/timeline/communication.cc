@@ -24,7 +24,7 @@ class Lists {
     found_.targets.assign(device_ids.size(), -1);
   }
 
-  /*! \brief Of devices that nobody simulates, -1. */
+  /*! \brief Number of a device; -1 for those that are not simulated. */
   int NumberOf(int64_t device_id) const {
     auto known = number_of_.find(device_id);
     return known == number_of_.end() ? -1 : known->second;
@@ -40,7 +40,7 @@ class Lists {
     return known->second;
   }
 
-  /*! \brief What a device gets from and gives to others, by a plan. */
+  /*! \brief Adds the sources and targets that a plan gives a device. */
   template <typename Part>
   void Add(int64_t device_id, const Part& part) {
     const int device = NumberOf(device_id);

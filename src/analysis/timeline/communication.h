@@ -1,6 +1,6 @@
 /*!
  * \file analysis/timeline/communication.h
- * \brief Which devices need each other's data in a collective, read off the groups or the plan that
+ * \brief Sources and targets of each device in a collective, read off the groups or the plan that
  * the runtime gets.
  *
  * Worked example: of groups [[4, 5], [6, 7]] and the devices 4, 5, 6, 7, the lists are {0, 1} and
@@ -20,17 +20,17 @@ namespace analysis {
 /*! \brief Devices are numbered by their place in a list of ids. */
 struct Communication {
   std::vector<std::vector<int>> lists;
-  /*! \brief By device, which of the lists are those whose data it needs; -1: none. */
+  /*! \brief List of the devices whose data each device needs; -1: none. */
   std::vector<int> sources;
-  /*! \brief By device, which of the lists are those that need its data; -1: none. */
+  /*! \brief List of the devices that need each device's data; -1: none. */
   std::vector<int> targets;
 };
 
-/*! \brief Of a collective inside groups, "[[0,1],[2,3]]". */
+/*! \brief Reads a collective inside groups, "[[0,1],[2,3]]". */
 Communication InGroups(const std::string& groups, const std::vector<int64_t>& device_ids);
-/*! \brief Of a transfer or exchange (abi/transfer_plan.h). */
+/*! \brief Reads a transfer or exchange (abi/transfer_plan.h). */
 Communication OfTransfer(const std::string& plan, const std::vector<int64_t>& device_ids);
-/*! \brief Of a segment exchange (abi/segment_plan.h). */
+/*! \brief Reads a segment exchange (abi/segment_plan.h). */
 Communication OfSegments(const std::string& plan, const std::vector<int64_t>& device_ids);
 
 }  // namespace analysis

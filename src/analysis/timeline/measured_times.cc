@@ -23,7 +23,7 @@ double Interpolated(const std::map<double, double>& by_size, double bytes) {
   return seconds * std::pow(above->second / seconds, part);
 }
 
-/*! \brief How much more a device sends in a group of another size. */
+/*! \brief Ratio of what a device sends in a group of another size. */
 double Ratio(abi::Collective collective, int64_t members, int64_t timed) {
   if (members == timed || abi::RecordOf(collective).sends == abi::Sends::kByPlan) return 1;
   return abi::SentBy(collective, members).Bytes(1) / abi::SentBy(collective, timed).Bytes(1);

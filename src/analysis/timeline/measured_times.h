@@ -1,6 +1,6 @@
 /*!
  * \file analysis/timeline/measured_times.h
- * \brief What collectives take on a host where they were timed: by kind, members and bytes.
+ * \brief Measured times of collectives on a host: by kind, members and bytes.
  *
  * Between two sizes that were timed, seconds are interpolated in logarithms of both. A size below
  * all that were timed takes as long as the smallest of them; above the largest, seconds grow in

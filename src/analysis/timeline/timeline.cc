@@ -231,7 +231,7 @@ class Timeline::Simulation {
     return -1;
   }
 
-  /*! \brief What has to end before a device begins an entry of the order, for its limit of
+  /*! \brief Events that must end before a device begins an entry of the order, by its limit of
    * microbatches in flight. */
   std::vector<int64_t> EventsOfLimit(const Class& mine, size_t entry) const {
     std::vector<int64_t> events;

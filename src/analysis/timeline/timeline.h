@@ -1,6 +1,6 @@
 /*!
  * \file analysis/timeline/timeline.h
- * \brief When every device runs every operation of its programs: an event simulation without IR.
+ * \brief Event simulation of the operations of all devices, without IR.
  *
  * A device has one or two streams, and each runs its operations in order. A collective begins when
  * all of its group have reached it, a receive or an exchange (which is a collective here) when
@@ -58,7 +58,7 @@ struct TimelineProblem {
   bool sends_wait = false;     // for those who receive
 };
 
-/*! \brief When the devices of a class run their operations, in order of `order`, then of programs.
+/*! \brief Times of a class's operations, in order of `order`, then of programs.
  */
 struct ClassTimes {
   std::vector<int> devices;
@@ -95,9 +95,9 @@ class Timeline {
     std::vector<int> devices;
     std::vector<int> programs;         // per entry of the order; -1: none
     std::vector<int64_t> first_event;  // per entry of the order
-    /*! \brief By communication, its events of it in order. */
+    /*! \brief Events of the class in each communication, in order. */
     std::unordered_map<int, std::vector<int64_t>> events_of;
-    /*! \brief By communication, the classes that it needs data of, and that need its data. */
+    /*! \brief Classes whose data it needs, and that need its data, by communication. */
     std::unordered_map<int, std::vector<int>> sources, targets;
   };
 

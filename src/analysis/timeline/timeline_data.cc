@@ -118,15 +118,14 @@ Data Simulate(const Data& data) {
   return found;
 }
 
-/*! \brief How long all of it takes, of programs as bytes of records; below 0 if devices wait for
- * each other for ever. */
+/*! \brief Simulates programs given as bytes of records; seconds, or below 0 on a deadlock. */
 double SimulatedSeconds(const Data& data) {
   const TimelineResult result = Timeline(ToProblem(data, OperationsOfRecords)).Run();
   return result.blocked.empty() ? result.seconds : -1;
 }
 
-/*! \brief Who receives what from whom in a transfer, of some devices: pairs of a device and those
- * that send to it, then pairs of a device and those that it sends to, by id. */
+/*! \brief Lists the peers of some devices in a transfer: pairs of a device and those that send to
+ * it, then pairs of a device and those that it sends to, by id. */
 Rows Peers(const ffi::String& plan, const ffi::Array<int64_t>& ids) {
   const std::vector<int64_t> device_ids(ids.begin(), ids.end());
   const Communication found = OfTransfer(plan, device_ids);

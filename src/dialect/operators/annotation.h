@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/annotation.h
- * \brief What users state for propagation: annotations with their terms, barriers and groups.
+ * \brief User statements for propagation: annotations with their terms, barriers and groups.
  *
  * An annotation is closed unless its terms say otherwise: its tensor has exactly the axes that are
  * stated. Terms are attributes beside mesh and placement, which print and parse:
@@ -28,7 +28,7 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief What an annotation says beside axes. */
+/*! \brief Terms of an annotation in addition to its axes. */
 struct Terms {
   std::vector<int> open;        // tensor dimensions that may be sharded further
   std::vector<int> priorities;  // by tensor dimension, beginning with the first; 0 of the others
@@ -36,10 +36,10 @@ struct Terms {
   bool empty() const { return open.empty() && priorities.empty() && replicated.empty(); }
 };
 
-/*! \brief Whether a call is R.dist.annotate_sharding; also of null. */
+/*! \brief True if a call is R.dist.annotate_sharding; also of null. */
 bool IsAnnotation(const ir::Call& call);
 /*!
- * \param name What messages call the annotated value: "`x` in `main`".
+ * \param name Name of the annotated value in messages: "`x` in `main`".
  * \param rank Of its tensor.
  * \throws ValueError where they are no terms, or do not fit the mesh, the placement or the tensor.
  */
@@ -48,17 +48,17 @@ Terms TermsOf(const ir::Call& annotation, const std::string& name, int rank);
 ir::Call MakeAnnotation(const ir::Expr& value, const ir::DeviceMesh& mesh,
                         const ir::Placement& placement, const Terms& terms = {});
 
-/*! \brief Which ways nothing spreads. */
+/*! \brief Directions in which a barrier blocks propagation. */
 struct Blocked {
   bool forward = false;   // from operands to results
   bool backward = false;  // from results to operands
 };
 
-/*! \brief Whether an operator is R.dist.propagation_barrier. */
+/*! \brief True if an operator is R.dist.propagation_barrier. */
 bool IsBarrier(const ir::Expr& op);
 /*! \throws ValueError where its attribute is neither "forward" nor "backward" nor "both". */
 Blocked BlockedBy(const ir::Call& barrier);
-/*! \brief Whether an operator is R.dist.sharding_group. */
+/*! \brief True if an operator is R.dist.sharding_group. */
 bool IsShardingGroup(const ir::Expr& op);
 
 }  // namespace dialect

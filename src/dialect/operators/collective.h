@@ -58,7 +58,7 @@ ir::Call MakeCombinedCollective(CollectiveKind kind, const ir::NodeArray<ir::Exp
  * \throws ValueError where the collective does not lead there.
  */
 ir::Type InferCollective(const ir::Call& call, CollectiveKind kind, const ir::Type& type);
-/*! \brief Whether collectives of a kind take tuples. */
+/*! \brief True if collectives of a kind take tuples. */
 bool CanCombine(CollectiveKind kind);
 /*! \brief R.dist.redistribute(value, device_mesh, placement). */
 ir::Call MakeRedistribute(const ir::Expr& value, const ir::DTensorType& target);

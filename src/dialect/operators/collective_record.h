@@ -1,7 +1,7 @@
 /*!
  * \file dialect/operators/collective_record.h
- * \brief From operators of `R.dist` and `R.ccl` to the records of collectives (abi/collective.h),
- * and registering them by their records.
+ * \brief Maps operators of `R.dist` and `R.ccl` to the records of collectives (abi/collective.h),
+ * and registers operators by their records.
  */
 #ifndef DISTIR_DIALECT_OPERATORS_COLLECTIVE_RECORD_H_
 #define DISTIR_DIALECT_OPERATORS_COLLECTIVE_RECORD_H_

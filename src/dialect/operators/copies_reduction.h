@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/copies_reduction.h
- * \brief R.ccl.allreduce on a DTensor, as upstream's LowerGlobalViewToLocalView writes it.
+ * \brief Reads R.ccl.allreduce on a DTensor, as upstream's LowerGlobalViewToLocalView writes it.
  *
  * It reduces what the devices of the DTensor's mesh hold as their copies, which its type calls
  * replicated:
@@ -20,7 +20,7 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief Whether a call is R.ccl.allreduce. */
+/*! \brief True if a call is R.ccl.allreduce. */
 bool IsCopiesReduction(const ir::Expr& op);
 /*!
  * \brief R.dist.all_reduce over all axes of the mesh of `value`, with the call's reduction.
@@ -30,7 +30,7 @@ bool IsCopiesReduction(const ir::Expr& op);
 ir::Call MakeCopiesReduction(const ir::Call& call, const ir::Expr& value);
 /*! \throws ValueError where the argument is a DTensor that is sharded. */
 void RequireCopies(const ir::Call& call);
-/*! \brief Whether LegalizeRedistribute writes a call as collectives on DTensors:
+/*! \brief True if LegalizeRedistribute writes a call as collectives on DTensors:
  * R.dist.redistribute, and this. */
 bool IsLegalizable(const ir::Call& call);
 

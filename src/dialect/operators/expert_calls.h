@@ -1,7 +1,7 @@
 /*!
  * \file dialect/operators/expert_calls.h
- * \brief How operators of experts (token_dispatch.h, slot_exchange.h) read their calls, say what is
- * wrong with them, and are made.
+ * \brief Reads, checks and makes calls of the operators of experts (token_dispatch.h,
+ * slot_exchange.h).
  */
 #ifndef DISTIR_DIALECT_OPERATORS_EXPERT_CALLS_H_
 #define DISTIR_DIALECT_OPERATORS_EXPERT_CALLS_H_

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/fused_norm.h
- * \brief An all-reduce, a residual sum and an RMS norm as one operator.
+ * \brief Operator for an all-reduce followed by a residual sum and an RMS norm.
  *
  *     t: Tuple(DTensor, DTensor) = R.dist.all_reduce_add_rms_norm(x, residual, weight, "mesh[0]",
  *         "R", reduce_axes=[0], reduction="sum", epsilon=1e-5)
@@ -24,11 +24,11 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether this is `relax.dist.all_reduce_add_rms_norm`. */
+/*! \brief True if this is `relax.dist.all_reduce_add_rms_norm`. */
 bool IsFusedNorm(const ir::Expr& op);
-/*! \brief Whether this is `relax.ccl.all_reduce_add_rms_norm`. */
+/*! \brief True if this is `relax.ccl.all_reduce_add_rms_norm`. */
 bool IsLocalFusedNorm(const ir::Expr& op);
-/*! \brief Whether tensors of this type can be normed so: float32, float16 or bfloat16. */
+/*! \brief True if tensors of this type can be normed so: float32, float16 or bfloat16. */
 bool HasFusedNorm(const ir::TensorType& type);
 
 /*! \brief The call on DTensors; reduce_axes are axes of target's device mesh. */

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/kv_cache.h
- * \brief The runtime's caches of keys and values: created from a tensor, appended to, viewed.
+ * \brief Calls of the runtime's KV caches: create from a tensor, append, view.
  *
  * The tensors are (positions, heads, width). In DistIR appends and views carry the names of their
  * distributed versions, vm.builtin.distributed.*, on DTensors; each worker runs the ordinary

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/local_view.h
- * \brief Kernels on the shards of one device, in programs on DTensors.
+ * \brief Operator that runs a kernel on the shards of each device, in programs on DTensors.
  *
  * In a *local view* each device gives a kernel its shards of the arguments, and what the kernel
  * writes are its shards of the results. Example, x sharded "S[0]" over 4 devices:
@@ -20,7 +20,7 @@
 namespace distir {
 namespace dialect {
 
-/*! \brief Whether calls of an operator are kernels on the shards of one device. */
+/*! \brief True if calls of an operator are kernels on the shards of one device. */
 bool IsLocalView(const ir::Expr& op);
 /*! \brief The operator of the local view of a kernel call: R.call_tir, with a gradient, or in
  * place.

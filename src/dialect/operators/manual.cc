@@ -70,7 +70,7 @@ std::vector<int> CutDims(const ir::Call& call) {
   return dims;
 }
 
-/*! \brief What cuts each dimension: its number of parts, and their axes in words. */
+/*! \brief Number of parts of each dimension, and their axes in words. */
 struct Cut {
   int64_t parts = 1;
   std::string axes;

@@ -41,13 +41,13 @@ namespace dialect {
 
 bool IsEnterManual(const ir::Expr& op);
 bool IsLeaveManual(const ir::Expr& op);
-/*! \brief Whether a call is one of these two; also of null. */
+/*! \brief True if a call is one of these two; also of null. */
 bool CrossesRegion(const ir::Call& call);
 /*! \brief The region that a value enters or leaves. */
 const ManualRegion& RegionOfCrossing(const ir::Call& crossing, MeshTable* meshes);
 /*! \brief The manual axes of each dimension of the tensor outside, on the outer root. */
 std::vector<mesh::AxisList> ManualDims(const ir::Call& crossing, MeshTable* meshes);
-/*! \brief The same call of another value, with a stated type. */
+/*! \brief Copies a crossing for another value, with a stated type. */
 ir::Call MakeCrossing(const ir::Call& like, const ir::Expr& value, const ir::DTensorType& target);
 /*! \brief The type that a crossing of a DTensor states.
  * \throws ValueError where that does not follow from its argument. */
@@ -61,7 +61,7 @@ ir::Call MakeImplicitEntry(const ir::Expr& value, const ManualRegion& region,
 std::optional<abi::Collective> ManualCollective(const ir::Expr& op);
 /*! \brief Its axes on the root of its mesh, in the order of their list. */
 mesh::AxisList ManualAxes(const ir::Call& collective, MeshTable* meshes);
-/*! \brief Of a permutation: (source, target), both numbers along the axes. */
+/*! \brief Pairs of a permutation: (source, target), both numbers along the axes. */
 std::vector<std::pair<int64_t, int64_t>> PairsOf(const ir::Call& permutation);
 /*! \brief An attribute that is an integer. \throws ValueError where it is missing. */
 int ManualInteger(const ir::Call& call, const char* key);

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/pair_selection.h
- * \brief Pairs of a token and an expert, of which a matrix of weights (T, E) says which count.
+ * \brief Operators on pairs of a token and an expert that a matrix of weights (T, E) selects.
  *
  * Where all experts compute all tokens, and weights are zero for experts that were not chosen, only
  * the pairs whose weight is not zero matter:

@@ -1,7 +1,7 @@
 /*!
  * \file dialect/operators/segment_exchange.h
- * \brief Movement along one dimension of a sharded tensor, in one grouped step of sends and
- * receives in which every device gets what it lacks of its block of the result.
+ * \brief Operator for movement along one dimension of a sharded tensor, in one grouped step of
+ * sends and receives: each device receives the missing elements of its block.
  *
  *     y: DTensor((16,)) = R.dist.segment_exchange(x, "mesh[0]", "S[0]", dim=0, size=16,
  *         segments=[[0, 1, 1, 3], ..], fill="0")
@@ -29,12 +29,12 @@ namespace dialect {
 /*! \brief The fill of places that nobody reads. */
 constexpr const char* kAnyFill = "any";
 
-/*! \brief Whether this is `relax.dist.segment_exchange`. */
+/*! \brief True if this is `relax.dist.segment_exchange`. */
 bool IsSegmentExchange(const ir::Expr& op);
-/*! \brief Whether this is `relax.ccl.segment_exchange`. */
+/*! \brief True if this is `relax.ccl.segment_exchange`. */
 bool IsLocalSegmentExchange(const ir::Expr& op);
 
-/*! \brief What one call moves. */
+/*! \brief Segments that one call moves. */
 struct SegmentMove {
   mesh::MovedDim moved;
   std::vector<mesh::Segment> segments;
@@ -46,7 +46,7 @@ ir::Call MakeSegmentExchange(const ir::Expr& x, const ir::DTensorType& target,
                              const SegmentMove& move);
 ir::Call MakeLocalSegmentExchange(const ir::Expr& x, const ir::Type& type, const std::string& plan);
 
-/*! \brief What a call on DTensors moves.
+/*! \brief Reads the segments that a call on DTensors moves.
  * \throws ValueError naming the attribute that is missing or wrong. */
 SegmentMove MoveOf(const ir::Call& call);
 

@@ -1,6 +1,6 @@
 /*!
  * \file dialect/operators/slot_exchange.h
- * \brief Products with a mask that says which token is in which slot, by what is not zero.
+ * \brief Products with a mask whose nonzero elements assign tokens to slots.
  *
  *     s: DTensor = R.dist.dispatch_slots(x, mask, expert_axes=[0], choices=2)  # mask.T @ x
  *     z: DTensor = R.dist.combine_slots(y, mask, expert_axes=[0], choices=2)   # mask @ y

@@ -1,6 +1,7 @@
 /*!
  * \file dialect/operators/token_dispatch.h
- * \brief Rows that go to the device of their expert, are multiplied there, and come back.
+ * \brief Operators that send rows to the device of their expert, multiply them there, and return
+ * them.
  *
  *     t: Tuple(DTensor, DTensor) = R.dist.dispatch_tokens(x, ids, num_experts=8, expert_axes=[0])
  *     y: DTensor = R.dist.grouped_matmul(t[0], w, t[1], transposed=False)
@@ -44,15 +45,15 @@ namespace dialect {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Whether this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
+/*! \brief True if this is `relax.dist.dispatch_tokens`, `relax.dist.combine_tokens`, or a
  * collective of slots (slot_exchange.h) or of pairs (pair_selection.h). */
 bool MovesTokens(const ir::Expr& op);
-/*! \brief The same of `relax.ccl`. */
+/*! \brief True for the `relax.ccl` forms of these. */
 bool MovesLocalTokens(const ir::Expr& op);
-/*! \brief Whether this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens`,
+/*! \brief True if this is a kernel among these: `relax.dist.grouped_matmul`, `select_tokens`,
  * `place_tokens`, or one of pairs (pair_selection.h). */
 bool IsTokenKernel(const ir::Expr& op);
-/*! \brief Whether this is one of these on DTensors, whose types state all placements. */
+/*! \brief True if this is one of these on DTensors, whose types state all placements. */
 bool IsOfTokens(const ir::Expr& op);
 
 /*! \brief x (N, D) and ids (N,), placed alike along N; expert_axes are axes of their mesh. */
@@ -75,7 +76,7 @@ ir::Call MakePlaceTokens(const ir::Expr& y, const ir::Expr& ids, const ir::Expr&
 
 /*! \brief The axes of the mesh along which the experts lie. */
 std::vector<int> ExpertAxes(const ir::Call& call);
-/*! \brief The same collective on a worker. \param type Of its value there. */
+/*! \brief Makes the local collective of a worker. \param type Of its value there. */
 ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
                             const ir::NodeArray<ir::Expr>& args,
                             const ffi::Array<ffi::Array<int64_t>>& groups);

@@ -1,6 +1,6 @@
 /*!
  * \file ir/module/call_graph.h
- * \brief Which Relax functions of a module call which.
+ * \brief Calls between the Relax functions of a module.
  *
  * Function f calls g where a value in f, in a branch or in a local function too, is a call of g's
  * global variable. Where g is used otherwise (as an argument, in a tuple, as a result), it is a
@@ -57,9 +57,9 @@ class CallGraph {
    * a circle, the one that is reached first comes last. */
   std::vector<size_t> CalleesFirst() const;
 
-  /*! \brief What holds of some functions made to hold of all that call them, directly or not. */
+  /*! \brief Extends a property of functions to all that call them, directly or not. */
   std::vector<bool> WithCallers(std::vector<bool> of) const;
-  /*! \brief What holds of some functions made to hold of all that they call, directly or not. */
+  /*! \brief Extends a property of functions to all that they call, directly or not. */
   std::vector<bool> WithCallees(std::vector<bool> of) const;
   /*!
    * \brief Lets callers have what their callees have, until nothing changes.
@@ -74,7 +74,7 @@ class CallGraph {
   std::unordered_map<const ffi::Object*, size_t> number_of_;  // by global variable
 };
 
-/*! \brief Whether something outside of the module may call a function: it has a global symbol. */
+/*! \brief True if callers outside of the module may call a function: it has a global symbol. */
 bool IsPublic(const BaseFunc& function);
 
 }  // namespace ir

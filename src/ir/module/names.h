@@ -1,7 +1,6 @@
 /*!
  * \file ir/module/names.h
- * \brief Names for further variables of a function, and for further functions of a module, which
- * no other one of it has.
+ * \brief Makes new names for variables of a function and for functions of a module.
  *
  * TVM's printer numbers variables of equal names, so names that passes leave equal are others in
  * the text, and others again after the next pass. With names that are different from the start, a
@@ -32,8 +31,8 @@ std::string PrintedName(std::string name);
 class Names {
  public:
   Names() = default;
-  /*! \brief Of a function's parameters and bindings, which are read when a name is asked for: many
-   * passes ask for none. */
+  /*! \brief Names of a function's parameters and bindings. They are read at the first request,
+   * since many passes make none. */
   explicit Names(Function function) : function_(std::move(function)) {}
 
   /*! \brief A name that the function does not have, and that was not given before, made from one.
@@ -47,7 +46,7 @@ class Names {
 
   Function function_;
   bool is_read_ = false;
-  /*! \brief By name, the number to try next. Keys are texts of the function's variables, or of
+  /*! \brief Next number to try for each name. Keys are texts of the function's variables, or of
    * given_. */
   std::unordered_map<std::string_view, int> known_;
   std::deque<std::string> given_;

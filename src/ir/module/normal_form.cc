@@ -99,7 +99,7 @@ class Normalizer : public SizeRewriter {
 
   Function Run(const Function& function) {
     const Function written = RewriteFunction(function);
-    // What the function says of its result may be more than its body does.
+    // The stated result type may know more than the body's.
     return MakeFunction(written.params(), written.body(), RewriteType(function.ret_ty()),
                         function.is_pure(), written.attrs());
   }

@@ -1,7 +1,6 @@
 /*!
  * \file ir/module/normal_form.h
- * \brief The form in which passes see a function, of which TVM's own normal form leaves a part
- * open.
+ * \brief Normal form of functions that passes assume, stricter than TVM's own.
  *
  * - A match_cast checks a variable, not a call.
  * - A dataflow block has no call of a packed function that may have effects. Such a call stands
@@ -31,7 +30,7 @@ namespace ir {
  * \param mod A module that is well formed (ir/module/well_formed.h). */
 IRModule NormalForm(const IRModule& mod);
 
-/*! \brief Whether a call may have effects that its type does not say: one of a packed function that
+/*! \brief True if a call may have effects that its type does not say: one of a packed function that
  * gives no tensor. */
 bool MayHaveEffects(const Call& call);
 

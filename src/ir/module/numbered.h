@@ -1,7 +1,7 @@
 /*!
  * \file ir/module/numbered.h
- * \brief Lists and sets of names, of which those that differ by a number are stated once: what
- * passes note in a module is printed with it.
+ * \brief Folds lists and sets of names that differ by a number, since notes of passes are printed
+ * with the module.
  *
  * Worked example: "x: A", "l.0.up: B", "l.0.down: C", "l.1.up: B", "l.1.down: C" is
  * "x: A", ["0..1", "l.{}.up: B", "l.{}.down: C"].

@@ -1,6 +1,6 @@
 /*!
  * \file ir/module/renew.h
- * \brief Copies of a function that stand beside it in a module.
+ * \brief Copies a function so that the copy can stand beside it in a module.
  */
 #ifndef DISTIR_IR_MODULE_RENEW_H_
 #define DISTIR_IR_MODULE_RENEW_H_

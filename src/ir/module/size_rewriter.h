@@ -1,6 +1,6 @@
 /*!
  * \file ir/module/size_rewriter.h
- * \brief Base of passes that put other variables in place of a function's symbolic sizes.
+ * \brief Base of passes that replace a function's symbolic sizes.
  */
 #ifndef DISTIR_IR_MODULE_SIZE_REWRITER_H_
 #define DISTIR_IR_MODULE_SIZE_REWRITER_H_
@@ -14,7 +14,7 @@ namespace ir {
 
 class SizeRewriter : public FunctionRewriter {
  protected:
-  /*! \brief What stands for a size from now on; null to keep it. */
+  /*! \brief Replacement of a size; null to keep it. */
   virtual Expr ReplaceSize(const Var& size) = 0;
 
   Var RewriteParam(const Var& param) override {

@@ -13,7 +13,7 @@ namespace ir {
 
 namespace {
 
-/*! \brief Whether a type is TVM's placeholder of one that has not been inferred. */
+/*! \brief True if a type is TVM's placeholder of one that has not been inferred. */
 bool IsMissing(const Type& type) {
   return !type.defined() || type->type_index() == Type::GetKind().type_index();
 }
@@ -176,7 +176,7 @@ class FunctionCheck {
     } else if (const TupleGetItem* item = TupleGetItem::As(expr)) {
       CheckArgument(item->tuple());
     } else if (const Call* call = Call::As(expr); call != nullptr && !PrimType::Is(call->ty())) {
-      // What is lowered to the virtual machine is no longer in A-normal form.
+      // A function that is lowered to the virtual machine is no longer in A-normal form.
       if (has_dtensors_)
         Fail("has a call within an expression, which relax.transform.Normalize would take apart");
       CheckCall(*call);

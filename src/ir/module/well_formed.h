@@ -1,6 +1,6 @@
 /*!
  * \file ir/module/well_formed.h
- * \brief What every pass takes for granted of the Relax functions of a module.
+ * \brief Preconditions of every pass on the Relax functions of a module.
  *
  * Users run passes of TVM and of their own between ours. Some leave broken functions: those of TVM
  * 0.27 that rewrite expressions make a new variable for every one of a DTensor type, and not all of

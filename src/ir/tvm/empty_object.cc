@@ -18,7 +18,7 @@ std::string EmptyObject::Resolve() {
     size += field->size;
   });
   std::sort(fields.begin(), fields.end());
-  // What has no name could not be set.
+  // A field without a name cannot be set.
   const bool is_known = type->metadata != nullptr && type->metadata->creator != nullptr &&
                         type->metadata->total_size == size && fields == fields_;
   if (!is_known) return std::string("type `") + kind_.type_key() + "` (its fields have changed)";

@@ -1,7 +1,7 @@
 /*!
  * \file ir/tvm/empty_object.h
- * \brief Objects of TVM made without calling a function of TVM: empty ones, of which every field
- * has to be set. For the types of which a program has one or more per operator.
+ * \brief Makes empty objects of TVM, whose fields must all be set, without a call of TVM's
+ * functions; for types with one or more objects per operator.
  *
  *     const EmptyObject kBinding("relax.expr.VarBinding", {"span", "var", "value"});
  *     const Field<Var> kVar("relax.expr.Binding", "var");

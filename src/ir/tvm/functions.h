@@ -1,7 +1,7 @@
 /*!
  * \file ir/tvm/functions.h
- * \brief TVM's functions and fields that a few files use: what several of src/ir call, and what
- * others need of TVM without its having a view in ir/node.h.
+ * \brief Functions and fields of TVM that several files of src/ir use, or that others need without
+ * a view in ir/node.h.
  *
  * They are resolved when the library is loaded, as all that src/ir declares; a TVM that lacks one
  * is an ImportError that lists it.
@@ -25,7 +25,7 @@ inline const GlobalFunction kContextModule("relax.BlockBuilderGetContextIRModule
 inline const GlobalFunction kStructuralHash("ffi.StructuralHash");
 /*! \brief (shape, dtype, device, memory scope). */
 inline const GlobalFunction kAllocateTensor("runtime.TVMTensorAllocWithScope");
-/*! \brief Whether TVMScript is being parsed. */
+/*! \brief True if TVMScript is being parsed. */
 inline const GlobalFunction kIsParsing("script.ir_builder.IRBuilderIsInScope");
 /*! \brief The builder that TVMScript writes to while it is parsed. */
 inline const GlobalFunction kScriptBuilder("script.ir_builder.IRBuilderCurrent");
@@ -34,7 +34,7 @@ inline const GlobalFunction kScriptBuilder("script.ir_builder.IRBuilderCurrent")
 
 namespace fields {
 
-/*! \brief Where TVM's memory planning puts a tensor, or null. */
+/*! \brief Virtual device that TVM's memory planning assigns to a tensor, or null. */
 inline const Field<Node> kVirtualDevice("relax.TensorType", "vdevice");
 inline const Field<NodeArray<Expr>> kInitialIndices("tirx.IndexMap", "initial_indices");
 inline const Field<NodeArray<Expr>> kFinalIndices("tirx.IndexMap", "final_indices");

@@ -1,6 +1,6 @@
 /*!
  * \file ir/tvm/legalize.h
- * \brief The kernel that TVM makes of an operator.
+ * \brief Makes the kernel of an operator by TVM's FLegalize.
  */
 #ifndef DISTIR_IR_TVM_LEGALIZE_H_
 #define DISTIR_IR_TVM_LEGALIZE_H_

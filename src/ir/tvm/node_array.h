@@ -1,6 +1,6 @@
 /*!
  * \file ir/tvm/node_array.h
- * \brief An array of TVM's objects that is read without counting references.
+ * \brief Array of TVM's objects that is read without reference counting.
  *
  * `ffi::Array` gives each element as a handle of its own, which counts a reference up and down
  * again with locked instructions, for every argument of every call that a loop looks at. A

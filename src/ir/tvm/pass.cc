@@ -19,8 +19,8 @@ const GlobalFunction kPassInfo("transform.PassInfo");
 
 constexpr int kOptLevel = 0;
 
-// What a pass refuses has names of the program, which may be anything. TVM's own errors have lines
-// that say where they were raised.
+// Errors of passes contain names of the program, which may be any text. TVM's own errors end with
+// lines on where they were raised.
 IRModule RunPass(const std::string& name, const std::function<IRModule(IRModule)>& transform,
                  const IRModule& mod) {
   try {

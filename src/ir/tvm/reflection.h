@@ -55,7 +55,7 @@ class OnLoad {
   explicit OnLoad(void (*run)());
 };
 
-/*! \brief What TVMFFITypeInfo of each type index is, as far as it was asked for: it never moves. */
+/*! \brief Caches TVMFFITypeInfo by type index, once asked for: it never moves. */
 extern std::atomic<const TVMFFITypeInfo*> known_types[4096];
 /*! \brief Asks for it. */
 const TVMFFITypeInfo* FindTypeInfo(int32_t type_index);
@@ -65,7 +65,7 @@ class Kind : public Resolvable {
  public:
   explicit Kind(const char* type_key) : type_key_(type_key) {}
   std::string Resolve() override;
-  /*! \brief Whether the object is of this type or derived from it; false for null. */
+  /*! \brief True if the object is of this type or derived from it; false for null. */
   bool Matches(const ffi::Object* object) const {
     if (object == nullptr) return false;
     const int32_t index = object->type_index();

@@ -21,7 +21,7 @@ constexpr const char* kInferDTensorType = "dist.FInferType";
 constexpr int kDefaultLevel = 10;
 constexpr int kOverUpstream = 15;  // upstream registers at the default level
 
-/*! \brief Who asks for the type that this thread infers. */
+/*! \brief BlockBuilder that asks for the type that this thread infers. */
 thread_local const ffi::ObjectRef* asking_builder = nullptr;
 
 class InferenceFor {

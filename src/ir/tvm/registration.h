@@ -33,7 +33,7 @@ void SetInferDTensorType(const std::string& op, InferType infer);
  * calls on Tensors; other calls keep the operator's own inference.
  */
 void SetInferDTensorTupleType(const std::string& op, InferType infer);
-/*! \brief Whether an expression is an operator that is registered as free of effects. */
+/*! \brief True if an expression is an operator that is registered as free of effects. */
 bool IsPureOp(const Expr& op);
 bool HasAttr(const std::string& op, const char* attr);
 /*! \brief Names of all registered operators. */

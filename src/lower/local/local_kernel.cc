@@ -126,7 +126,7 @@ ir::PrimFunc MakeLocalKernel(const std::string& what, const rules::KernelRule& k
 
 namespace {
 
-/*! \brief Of each dimension of a kernel's parameters that are tensors, in how many parts it is. */
+/*! \brief Number of parts of each dimension of a kernel's tensor parameters. */
 PartsOfDims PartsOf(const ir::Call& call, const rules::FactorRule& rule,
                     const std::vector<int64_t>& shards) {
   PartsOfDims parts;

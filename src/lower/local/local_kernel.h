@@ -40,7 +40,7 @@ class LocalKernels {
       : table_(functions), meshes_(*meshes), decisions_(meshes, &table_), add_(std::move(add)) {}
 
   /*!
-   * \brief What a worker calls for an R.call_tir on DTensors: the kernel itself where nothing is
+   * \brief Callee of a worker for an R.call_tir on DTensors: the kernel itself if nothing is
    * sharded.
    * \throws ValueError naming the kernel and the tensor that is sharded in a way that its index
    * maps do not allow.
@@ -55,7 +55,7 @@ class LocalKernels {
   dialect::MeshTable& meshes_;
   rules::Decisions decisions_;
   AddFunction add_;
-  /*! \brief By kernel and number of shards of each factor. */
+  /*! \brief Copies by kernel and number of shards of each factor. */
   std::map<std::pair<const ffi::Object*, std::vector<int64_t>>, ir::GlobalVar> made_;
 };
 

@@ -179,7 +179,7 @@ KnownShardings ReadLocalShardings(const ir::Function& function,
 
 namespace {
 
-/*! \brief By the name of a tensor of a worker's program, what a printed module says of it. */
+/*! \brief Text in a printed module for each tensor of a worker's program, by name. */
 ffi::Map<ffi::String, ffi::String> Texts(const ir::IRModule& mod, const ir::Function& function) {
   dialect::MeshTable meshes(mod);
   const KnownShardings known = ReadLocalShardings(function, mod.global_infos(), &meshes);

@@ -1,7 +1,6 @@
 /*!
  * \file lower/local/local_shardings.h
- * \brief How the variables of a worker's program are sharded, which their types do not say any
- * more.
+ * \brief Shardings of the variables of a worker's program, which their types no longer state.
  *
  * A function attribute lists them by placement, in the words of TVMScript:
  *

@@ -17,7 +17,7 @@ namespace lower {
 
 namespace {
 
-/*! \brief How the dimensions that are just one symbolic variable are sharded. */
+/*! \brief Shardings of the dimensions that are a single symbolic variable. */
 struct Occurrence {
   ir::Var var;
   int64_t shards;

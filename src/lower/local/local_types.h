@@ -1,6 +1,6 @@
 /*!
  * \file lower/local/local_types.h
- * \brief From global types to the types of one worker.
+ * \brief Converts global types to those of one worker.
  *
  * A dimension of size d in n shards becomes d / n. Where d is a symbolic variable m of the
  * function's signature, which has to divide since it is not padded (padding/dividing_sizes.h), m
@@ -34,7 +34,7 @@ class LocalTypes {
  public:
   /*!
    * \brief Reads the symbolic variables off a function's parameters and match_casts.
-   * \param is_present Whether values of a type are on the worker; null: all are.
+   * \param is_present True if values of a type are on the worker; null: all are.
    * \throws ValueError naming a variable that no parameter's shard defines.
    */
   LocalTypes(const ir::Function& function, const std::string& function_name,

@@ -105,7 +105,7 @@ std::string MisfitOfLocalView(const ir::Call& local_view, const ir::FunctionMap&
 
 namespace {
 
-/*! \brief Whether a call is a kernel on DTensors; one on Tensors is the same on every device. */
+/*! \brief True if a call is a kernel on DTensors; one on Tensors is the same on every device. */
 bool IsGlobalView(const ir::Call& call) {
   return rules::KernelTable::IsKernelCall(call.op()) &&
          (dialect::HasDTensor(call.ty()) || dialect::TakesDTensors(call));

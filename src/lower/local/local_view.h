@@ -1,6 +1,6 @@
 /*!
  * \file lower/local/local_view.h
- * \brief Whether the kernel of a local view takes the shards that a device has.
+ * \brief Checks that the kernel of a local view fits the shards of a device.
  *
  * Worked example: x is R.DTensor((8, 16), "S[0]") on 4 devices, of which each has (2, 16). A local
  * view whose kernel has a buffer (4, 16) for it does not fit.
@@ -17,8 +17,7 @@ namespace distir {
 namespace lower {
 
 /*!
- * \brief What does not fit between the types of a local view and its kernel; empty where all known
- * sizes agree.
+ * \brief Mismatch between the types of a local view and its kernel; empty if all known sizes agree.
  * \param functions Of the module.
  */
 std::string MisfitOfLocalView(const ir::Call& local_view, const ir::FunctionMap& functions,

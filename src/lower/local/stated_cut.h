@@ -1,6 +1,6 @@
 /*!
  * \file lower/local/stated_cut.h
- * \brief How a kernel is cut whose rule a user states.
+ * \brief Cuts a kernel whose rule a user states.
  *
  * The rule says in how many parts the dimensions of its tensors are; the kernel's index maps say
  * which loops, and which intermediate buffers, go with them. Example, "o (g a), o g -> o (g a e)"
@@ -22,7 +22,7 @@ namespace lower {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Of each dimension of a kernel's parameters that are tensors, in how many parts it is. */
+/*! \brief Number of parts of each dimension of a kernel's tensor parameters. */
 using PartsOfDims = std::vector<std::vector<int64_t>>;
 
 /*!

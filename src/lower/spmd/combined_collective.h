@@ -1,7 +1,7 @@
 /*!
  * \file lower/spmd/combined_collective.h
- * \brief One collective of several local tensors: they are laid side by side, sent together, and
- * cut apart again.
+ * \brief Lowers one collective of several local tensors: concatenates them, communicates once, and
+ * splits the result.
  *
  * Worked example, an all-reduce of a: (2, 3) and b: (4,):
  *

@@ -1,7 +1,6 @@
 /*!
  * \file lower/spmd/device_groups.h
- * \brief The device groups of a module's collectives: each list of groups is made once, however
- * many collectives have it.
+ * \brief Interns the device groups of a module's collectives: each list of groups is made once.
  */
 #ifndef DISTIR_LOWER_SPMD_DEVICE_GROUPS_H_
 #define DISTIR_LOWER_SPMD_DEVICE_GROUPS_H_

@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/local_collective.h
- * \brief Collectives on DTensors as collectives of local tensors in groups of devices.
+ * \brief Lowers collectives on DTensors to collectives of local tensors in groups of devices.
  *
  * Worked example on devices 0 .. 3 as a mesh (2, 2):
  *

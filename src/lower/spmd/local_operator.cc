@@ -14,7 +14,7 @@ namespace lower {
 
 namespace {
 
-/*! \brief Whether a permutation only moves dimensions of size 1, as those of a worker's shards are:
+/*! \brief True if a permutation only moves dimensions of size 1, as those of a worker's shards are:
  * then it copies nothing. */
 bool KeepsOrder(const ir::Call& permute) {
   auto type = ir::TensorType::Cast(permute.args()[0].ty());

@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/local_operator.h
- * \brief Calls of operators on DTensors as calls on the tensors of one worker.
+ * \brief Lowers operator calls on DTensors to calls on the tensors of one worker.
  *
  * The record of an operator says what its worker's call has different: a shape argument, attributes
  * or arguments that state global sizes. Worked example on 4 devices:

@@ -282,7 +282,7 @@ class SpmdRewriter : public ir::FunctionRewriter {
     }
   }
 
-  /*! \brief Whether a branch has a DTensor of this group: one that it makes, sends or returns. */
+  /*! \brief True if a branch has a DTensor of this group: one that it makes, sends or returns. */
   bool IsAnyPresent(const ir::SeqExpr& branch) const {
     auto is_here = [this](const ir::Type& type) {
       return dialect::HasDTensor(type) && IsPresent(type, context_);

@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/spmd_program.h
- * \brief Rewrites one function to what the devices of one SPMD group run.
+ * \brief Rewrites one function to the program of one SPMD group of devices.
  *
  * DTensors become local Tensors, collectives get device groups, what lies on other meshes is left
  * out: parameters, bindings, tuple fields and results of other groups. A transfer becomes a send,
@@ -38,26 +38,26 @@ struct SpmdContext {
   DeviceGroups* groups;
   /*! \brief The meshes of the group, or null when there is one group and everything is present. */
   const std::set<int>* roots;
-  /*! \brief Of the function, where there are several groups. */
+  /*! \brief Index of the function, if there are several groups. */
   const MeshIndex* index = nullptr;
   /*! \brief The group's version of a callee: null GlobalVar when it is no distributed function,
    * nullopt when nothing of it is present. */
   std::function<std::optional<ir::GlobalVar>(const ir::GlobalVar&)> callee;
-  /*! \brief Of an entry on several meshes; otherwise null. */
+  /*! \brief Virtual stages of an entry on several meshes; otherwise null. */
   const VirtualStages* virtual_stages = nullptr;
 };
 
-/*! \brief Whether any tensor of a type lies on the group's meshes; true for types without DTensors.
+/*! \brief True if any tensor of a type lies on the group's meshes; true for types without DTensors.
  */
 bool IsPresent(const ir::Type& type, const SpmdContext& context);
 
-/*! \brief What each worker of an SPMD group runs. */
+/*! \brief Program of each worker of an SPMD group. */
 struct SpmdProgram {
   ir::Function function;
   /*! \brief Symbolic dimensions that no parameter on the group's meshes defines: the function takes
    * their global values as a last parameter, a shape. */
   std::vector<std::string> sizes;
-  /*! \brief What of the function's parameters, and of the leaves of its result, the worker has. */
+  /*! \brief Indices of the function's parameters, and of its result's leaves, on the worker. */
   std::vector<int> params, results;
   /*! \brief Per binding of the body the virtual stage in which it runs; empty: all in the same. */
   std::vector<int> virtual_stages;

@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/transfer_plans.h
- * \brief Plans of a module's moves between layouts, as the runtime reads them.
+ * \brief Writes plans of a module's moves between layouts in the form that the runtime reads.
  */
 #ifndef DISTIR_LOWER_SPMD_TRANSFER_PLANS_H_
 #define DISTIR_LOWER_SPMD_TRANSFER_PLANS_H_
@@ -26,12 +26,12 @@ class TransferPlans {
       : cluster_(std::move(cluster)), meshes_(*meshes) {}
   /*! \brief The plan (abi/transfer_plan.h) of a transfer, permute or exchange. */
   const tvm::ffi::String& PlanOf(const ir::Call& call);
-  /*! \brief The same (abi/segment_plan.h) of a segment exchange. */
+  /*! \brief Plan of a segment exchange (abi/segment_plan.h). */
   const tvm::ffi::String& SegmentPlanOf(const ir::Call& call);
-  /*! \brief The same of a permutation in a manual region, which moves blocks of a stack: each
-   * device has one, in the order of the mesh. */
+  /*! \brief Plan of a permutation in a manual region, which moves blocks of a stack: each device
+   * has one, in the order of the mesh. */
   const tvm::ffi::String& PermutationPlanOf(const ir::Call& call);
-  /*! \brief Whether values of a type are moved within a manual region. A plan then is that of their
+  /*! \brief True if values of a type are moved within a manual region. A plan then is that of their
    * stack: a first dimension numbers the devices along the manual axes, each of which has one. */
   bool MovesStack(const ir::DTensorType& type) const {
     return meshes_.RegionOf(meshes_.RootOf(type)) != nullptr;

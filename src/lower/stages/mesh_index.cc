@@ -15,8 +15,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-/*! \brief Where something is: on some meshes, or on all devices where it is, or has beside tensors
- * of meshes, what lies on none. */
+/*! \brief Location of a value: on some meshes, or on all devices that hold it or parts of it. */
 class Where {
  public:
   Where(dialect::MeshTable* meshes, const FunctionRoots& roots)

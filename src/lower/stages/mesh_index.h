@@ -1,7 +1,7 @@
 /*!
  * \file lower/stages/mesh_index.h
- * \brief What of a function concerns which meshes, so that the program of each SPMD group of
- * devices is made from its own part.
+ * \brief Index of a function's bindings by mesh, from which the program of each SPMD group of
+ * devices is made.
  *
  * A pipeline of n stages has n SPMD groups and n stages' worth of bindings; a walk over all
  * bindings for each group would take n * n steps. The index is made in one walk; the parts of all
@@ -34,7 +34,7 @@ namespace lower {
 /*! \brief The root meshes of each Relax function of a module. */
 using FunctionRoots = std::map<const tvm::ffi::Object*, std::set<int>>;
 
-/*! \brief What of a function the devices of some meshes have to look at. */
+/*! \brief Part of a function that the devices of some meshes have to look at. */
 struct MeshPart {
   ir::Function function;                             // with these parameters and bindings only
   std::vector<int> params;                           // their positions
@@ -50,9 +50,9 @@ class MeshIndex {
   const ir::Function& function() const { return function_; }
   /*! \brief The part of devices that belong to these meshes. */
   MeshPart PartOf(const std::set<int>& roots) const;
-  /*! \brief Whether a variable is a parameter or bound in the body, on whichever mesh. */
+  /*! \brief True if a variable is a parameter or bound in the body, on whichever mesh. */
   bool Defines(const ir::Var& var) const { return vars_.count(var.get()) > 0; }
-  /*! \brief Whether the type of a parameter mentions a symbolic dimension. */
+  /*! \brief True if the type of a parameter mentions a symbolic dimension. */
   bool IsOfParams(const ir::Var& symbol) const { return symbols_.count(symbol.get()) > 0; }
 
  private:

@@ -1,6 +1,6 @@
 /*!
  * \file lower/stages/spmd_groups.h
- * \brief Which devices run which part of a program whose values lie on several meshes.
+ * \brief SPMD groups of devices in a program whose values lie on several meshes.
  *
  * Devices that belong to the same meshes run one SPMD program: they form a group. A program on one
  * mesh has one group; a pipeline of two disjoint meshes has two, its stages.

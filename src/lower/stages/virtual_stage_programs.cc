@@ -121,7 +121,7 @@ class Cutter {
  private:
   bool IsLast(size_t i) const { return i + 1 == parts_.size(); }
 
-  /*! \brief What a part makes, uses and mentions. */
+  /*! \brief Lists the variables that a part makes, uses and mentions. */
   void Describe(size_t i) {
     Part& part = parts_[i];
     std::unordered_set<const ffi::Object*> inner;  // of branches
@@ -155,7 +155,7 @@ class Cutter {
     for (const ir::Var& symbol : collector.symbols) part.symbols.Add(symbol);
   }
 
-  /*! \brief What a part takes of earlier ones, given what the next takes. */
+  /*! \brief Lists what a part takes of earlier ones, from what the next one takes. */
   void PassOn(size_t i) {
     Part& part = parts_[i];
     for (const ir::Var& var : part.uses) {

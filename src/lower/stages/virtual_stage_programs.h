@@ -1,6 +1,6 @@
 /*!
  * \file lower/stages/virtual_stage_programs.h
- * \brief Cuts what a worker runs into one function per virtual stage.
+ * \brief Splits the program of a worker into one function per virtual stage.
  *
  * A function of an earlier virtual stage returns what later ones need, as a tuple; the next one
  * takes these values as its last parameters, and returns them again where they are needed still

@@ -36,7 +36,7 @@ int64_t SmallestDevice(const ir::Type& type, dialect::MeshTable* meshes) {
   return *std::min_element(devices.begin(), devices.end());
 }
 
-/*! \brief Whether a binding brings a value to another mesh. */
+/*! \brief True if a binding brings a value to another mesh. */
 bool IsTransfer(const ir::Call& call, dialect::MeshTable* meshes) {
   auto kind = call.defined() ? dialect::DTensorCollective(call.op()) : std::nullopt;
   if (!kind.has_value() || !mesh::HasPieces(*kind)) return false;

@@ -1,7 +1,6 @@
 /*!
  * \file lower/stages/virtual_stages.h
- * \brief In which virtual stage the bindings of a function run whose devices have several stages
- * each.
+ * \brief Assigns bindings to virtual stages, in functions whose devices have several stages each.
  *
  * What devices run for one stage must not wait for what they run for a later one, so they have a
  * program per *virtual stage*. The function's attribute says in which order values go through its
@@ -48,7 +47,7 @@ class VirtualStages {
   std::optional<int> Of(const ir::Var& var) const;
   /*! \brief The virtual stage in which a transfer, by the variable that it is bound to, is sent. */
   int OfSend(const ir::Var& transfer) const { return of_send_.at(transfer.get()); }
-  /*! \brief Where a device is in the order of the pipeline; all are at 0 where there is none. */
+  /*! \brief Position of a device in the order of the pipeline; 0 if there is no pipeline. */
   int PositionOf(int64_t smallest_device) const;
 
  private:

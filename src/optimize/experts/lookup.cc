@@ -134,7 +134,7 @@ class Reader {
     return value;
   }
 
-  /*! \brief Whether a condition says which ids are of entries that a device has. */
+  /*! \brief True if a condition says which ids are of entries that a device has. */
   bool IsOwn(const ir::Expr& condition, const ir::Expr& ids, int64_t devices,
              int64_t of_each) const {
     const ir::Call equal = CallBy("relax.equal", condition);

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/experts/lookup.h
- * \brief Lookups by row in a table that has an entry for each expert.
+ * \brief Recognises lookups by row in a table that has an entry for each expert.
  *
  * Once collectives are written, programs have them in two forms. Either the table is gathered, or
  * every device looks up its own entries and the results are summed, which is how DecomposeSharded

@@ -21,7 +21,7 @@ struct Choice {
   ir::Expr ids;
   std::vector<int> axes;  // of the mesh, along which the experts lie
   int64_t num_experts = 0;
-  /*! \brief Whether all devices along these axes have the same rows; else they are sharded. */
+  /*! \brief True if all devices along these axes have the same rows; else they are sharded. */
   bool has_copies = false;
 };
 
@@ -40,8 +40,8 @@ struct Product {
  */
 std::optional<Product> ReadProduct(const ir::Call& call, const EditableFunction& editable,
                                    dialect::MeshTable* meshes);
-/*! \brief Why a product cannot be computed where the experts are, by sizes, types and placements;
- * null where it can. Says whether all devices have the same rows. */
+/*! \brief Reason why a product cannot be computed where the experts are, by sizes, types and
+ * placements; null if it can. Notes if all devices have the same rows. */
 const char* WhyNotThere(const ir::Call& call, Product* product);
 
 }  // namespace optimize

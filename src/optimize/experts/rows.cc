@@ -58,7 +58,7 @@ bool AreFloats(const std::vector<ir::TensorType>& types) {
   return true;
 }
 
-/*! \brief Whether a tensor has the factor as its first dimension, alone; or not at all. */
+/*! \brief True if a tensor has the factor as its first dimension, alone; or not at all. */
 bool IsByRow(const rules::TensorFactors& factors, int row_factor, bool has_rows) {
   for (size_t d = 0; d < factors.size(); ++d) {
     bool has_factor = false;
@@ -139,7 +139,7 @@ void ExpertRows::LiftUsers(EditableBinding* product, const Choice& choice) {
     bool has_rows = false;
     for (const ir::Expr& arg : call.args()) has_rows = has_rows || IsLookup(arg, choice);
     if (!has_rows) continue;
-    // What is written behind the products that follow is not theirs to use.
+    // Rows lifted behind the following products must not be reused by them.
     std::map<Key, Rows> before = lifted_;
     auto found = Lift(next, next->var, choice);
     lifted_ = std::move(before);
@@ -276,7 +276,7 @@ std::optional<Rows> ExpertRows::Lift(EditableBinding* at, const ir::Expr& value,
   return rows;
 }
 
-/*! \brief Whether a value is what the same choices look up, as a bias of experts is, maybe in
+/*! \brief True if a value is what the same choices look up, as a bias of experts is, maybe in
  * another shape. */
 bool ExpertRows::IsLookup(const ir::Expr& value, const Choice& choice) const {
   for (const char* op : {"relax.expand_dims", "relax.reshape", "relax.squeeze", "relax.astype"}) {
@@ -288,8 +288,8 @@ bool ExpertRows::IsLookup(const ir::Expr& value, const Choice& choice) const {
 }
 
 /*!
- * \brief Of rows where the experts are, what each looks up in a table of the experts: the product
- * of a one by the row of its expert.
+ * \brief Looks up rows in a table of the experts where the experts are: the product of a one by the
+ * row of its expert.
  */
 std::optional<Rows> ExpertRows::LiftTake(EditableBinding* at, const Lookup& lookup,
                                          const ir::Var& taken, const Choice& choice) {
@@ -349,7 +349,7 @@ std::optional<ir::Expr> ExpertRows::ShardOf(EditableBinding* at, const ir::Expr&
       at, name, dialect::MakeCollective(mesh::CollectiveKind::kSlice, table, target));
 }
 
-/*! \brief What no operand places: alike everywhere, then cut. \param like On the mesh of. */
+/*! \brief Computes a value alike everywhere, then cuts it. \param like On the mesh of. */
 ir::Expr ExpertRows::Placed(EditableBinding* at, const std::string& name, const ir::Call& made,
                             const ir::DTensorType& like, const ir::Placement& placement) {
   const ir::TensorType tensor = ir::TensorType::Cast(made.ty());

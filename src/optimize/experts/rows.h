@@ -1,7 +1,7 @@
 /*!
  * \file optimize/experts/rows.h
- * \brief Rows of tokens where their experts are: they are brought there, computed row by row, and
- * brought back.
+ * \brief Moves rows of tokens to the devices of their experts, computes them row by row, and moves
+ * the results back.
  *
  *     t = R.dist.dispatch_tokens(x, ids, ..)
  *     h = R.dist.grouped_matmul(t[0], up, t[1])      # value: h, counts: t[1]

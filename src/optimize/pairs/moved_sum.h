@@ -1,7 +1,6 @@
 /*!
  * \file optimize/pairs/moved_sum.h
- * \brief A product that sums over values which an all-to-all has brought together sums them up
- * where they lay before.
+ * \brief Sums a product over values before an all-to-all moves them instead of after it.
  *
  *     a = R.dist.all_to_all(y, ..)  # experts to tokens      b = R.dist.all_to_all(m, ..)
  *     z = R.einsum((a, m), "etd,te->td")                ->   p = R.einsum((y, b), "etd,te->td")

@@ -1,7 +1,6 @@
 /*!
  * \file optimize/pairs/pair_dims.h
- * \brief Which dimensions of a value are those of tokens and of experts, followed through operators
- * by their factor rules.
+ * \brief Token and expert dimensions of values, followed through operators by their factor rules.
  *
  * Worked example: weights (16, 24) of 16 experts and 24 tokens have the parts {expert, token}.
  * Reshaped to (16, 8, 3) these are {expert, token, token}, where a step along dimension 1 is three

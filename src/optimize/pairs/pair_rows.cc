@@ -30,7 +30,7 @@ std::vector<int> WideDims(const ir::NodeArray<ir::Expr>& shape, const PairDims& 
   return wide;
 }
 
-/*! \brief Whether tensors have the same dimensions of pairs, all of one being those of the other.
+/*! \brief True if tensors have the same dimensions of pairs, all of one being those of the other.
  */
 bool ArePairsAlone(const rules::FactorRule& rule, const PairDims& factors) {
   for (size_t f = 0; f < factors.size(); ++f)
@@ -167,7 +167,7 @@ ir::Expr PairRows::Lift(const ir::Expr& value, const PairDims& dims) {
   return rows;
 }
 
-/*! \brief What an operator computes, from rows of what it takes; null where it is selected. */
+/*! \brief Computes an operator from rows of its operands; null if its result is selected. */
 ir::Expr PairRows::LiftCall(const ir::Expr& value, const PairDims& dims) {
   EditableBinding* binding = editable_.DefinitionOf(value);
   if (binding == nullptr || binding->cast.defined() || binding->block == nullptr ||
@@ -408,7 +408,7 @@ ir::Expr PairRows::Selected(const ir::Expr& value, const PairDims& dims) {
   const ir::Expr cube =
       AsCube(value, dims, sum_.num_experts, [&](const ir::Expr& step) { return Bind(name, step); });
   if (!cube.defined()) return ir::Expr();
-  // Where they are sharded otherwise than the weights they would have to move.
+  // Values sharded differently from the weights would have to move.
   const ir::DTensorType type = TypeOf(cube), weights = TypeOf(weights_);
   const std::vector<int> placed = DimsOf(type), of_weights = DimsOf(weights);
   for (int d : {0, 1}) {

@@ -1,7 +1,7 @@
 /*!
  * \file optimize/pairs/pair_rows.h
- * \brief Values that all experts compute for all tokens, computed only for the pairs of a token and
- * an expert that count.
+ * \brief Restricts values that all experts compute for all tokens to the pairs of a token and an
+ * expert with a nonzero weight.
  *
  * A value (16, 24, 48) of 16 experts and 24 tokens becomes (1, 384, 48): there is one row for each
  * pair, of which those in front count (dialect/operators/pair_selection.h). Operators stay as they
@@ -60,7 +60,7 @@ class PairRows {
   bool has_products() const { return has_products_; }
   int num_products() const { return num_products_; }
   const std::vector<SelectedTokens>& tokens() const { return tokens_; }
-  /*! \brief What was bound, in order. */
+  /*! \brief Bound values, in order. */
   const std::vector<ir::Expr>& made() const { return made_; }
 
  private:

@@ -25,7 +25,7 @@ const std::set<std::string> kKeepZeros = {
 /*! \brief Those that are zero where any operand is; products along dimensions, too. */
 const std::set<std::string> kProducts = {"relax.einsum", "relax.matmul", "relax.multiply"};
 
-/*! \brief Whether a mask may be the operand of what looks like one: what is multiplied by it. */
+/*! \brief True if a mask may be the operand of what looks like one: what is multiplied by it. */
 bool IsElement(const ir::Call& call) {
   return IsOneOf(call, kKeepZeros) ||
          IsOneOf(call, {"relax.broadcast_to", "relax.multiply", "relax.where"});
@@ -42,7 +42,7 @@ std::optional<PairDims> Through(const RuledCall& call, size_t operand, const Pai
 }  // namespace
 
 std::vector<WeightedSum> WeightedSums::Read(const ir::Expr& value) {
-  // What looks like weights behind them: products, and these in other shapes.
+  // Products that are taken for weights, and these in other shapes.
   constexpr int kMaxRank = 4, kMaxPassed = 8;
   std::vector<WeightedSum> found;
   auto call = ir::Call::Cast(value);
@@ -103,7 +103,7 @@ std::vector<size_t> WeightedSums::KeptBy(const RuledCall& read) const {
   return operands;
 }
 
-/*! \brief Whether there may be weights behind a value; each value is looked at once. */
+/*! \brief True if there may be weights behind a value; each value is looked at once. */
 bool WeightedSums::MayHave(const ir::Expr& value) {
   if (auto known = may_have_.find(value.get()); known != may_have_.end()) return known->second;
   EditableBinding* binding = editable_.DefinitionOf(value);
@@ -129,7 +129,7 @@ std::optional<PairDims> WeightedSums::Find(const ir::Expr& value, WeightedSum* s
   if (dialect::DTensorCollective(call.op()) == mesh::CollectiveKind::kAllReduce &&
       dialect::ReductionOf(call) == mesh::Reduction::kSum)
     return Find(call.args()[0], sum);
-  // What adds masks up, as choices of tokens, is weights itself, and so is what moves them.
+  // A sum of masks, as choices of tokens, is weights itself, and so is a movement of one.
   const bool is_first = !IsElement(call);
   if (is_first) {
     if (auto dims = AsWeights(value, sum)) return dims;

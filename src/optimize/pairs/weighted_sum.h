@@ -1,6 +1,7 @@
 /*!
  * \file optimize/pairs/weighted_sum.h
- * \brief Sums over experts whose terms are zero wherever the weight of an expert for a token is.
+ * \brief Recognises sums over experts whose terms are zero where an expert's weight for a token is
+ * zero.
  *
  *     m = R.scatter_elements(R.zeros((24, 16)), ids, scores, axis=1)      # the weights
  *     p = R.multiply(y, R.expand_dims(R.permute_dims(m), 2))              # (16, 24, 32)
@@ -24,7 +25,7 @@
 namespace distir {
 namespace optimize {
 
-/*! \brief What is added up, and the weights. */
+/*! \brief Terms of a sum, and their weights. */
 struct WeightedSum {
   ir::Expr weights;
   PairDims of_weights;

@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/chain.h
- * \brief Chains of collectives replaced by the planner's way from their first value to their last.
+ * \brief Replaces chains of collectives by the planner's sequence from first to last value.
  */
 #ifndef DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_
 #define DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_
@@ -18,7 +18,7 @@ enum class Chains {
 /*!
  * \brief Replans the collective of a binding together with collectives before it, where that sends
  * less. A collective before it counts as saved only if nothing else uses its value.
- * \return Whether the binding was changed.
+ * \return True if the binding was changed.
  */
 bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains which,
                Program* program);

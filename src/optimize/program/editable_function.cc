@@ -58,7 +58,7 @@ const std::vector<EditableBinding*> kNoUsers;
 
 namespace {
 
-/*! \brief Whether a call may write to its arguments: the names of such operators say so. */
+/*! \brief True if a call may write to its arguments: the names of such operators say so. */
 bool MayWrite(const ir::Expr& op) {
   if (ir::ExternFunc::Is(op)) return true;
   if (!ir::Op::Is(op)) return false;
@@ -70,7 +70,7 @@ bool MayWrite(const ir::Expr& op) {
              name.find("inplace") != std::string::npos || name.find("packed") != std::string::npos;
 }
 
-/*! \brief Whether a type has something in it that is no tensor, shape or number, as a cache is. */
+/*! \brief True if a type has something in it that is no tensor, shape or number, as a cache is. */
 bool HasObject(const ir::Type& type) {
   return ir::AnyLeaf(type, [](const ir::Type& leaf) {
     return !ir::TensorType::Is(leaf) && !ir::DTensorType::Is(leaf) && !ir::ShapeType::Is(leaf) &&

@@ -83,7 +83,7 @@ class EditableFunction {
   const std::vector<EditableBinding*>& UsersOf(const ir::Expr& var) const;
   /*! \brief The only binding that uses a variable, which uses it once; else null. */
   EditableBinding* OnlyUserOf(const ir::Expr& var) const;
-  /*! \brief Whether an expression of variables can stand at a binding that comes behind their
+  /*! \brief True if an expression of variables can stand at a binding that comes behind their
    * definitions. */
   bool IsVisible(const ir::Expr& expr, const EditableBinding* at) const;
 
@@ -124,10 +124,10 @@ class EditableFunction {
 
 /*! \brief Calls `visit` for every occurrence of a variable in a value, branches left out. */
 void VisitVarsOf(const ir::Expr& value, const std::function<void(const ir::Expr&)>& visit);
-/*! \brief Whether a value is known to have no effect, so that it may be removed. */
+/*! \brief True if a value is known to have no effect, so that it may be removed. */
 bool IsPure(const ir::Expr& value);
 /*!
- * \brief Whether no binding may move past this one: it may have an effect, works in place,
+ * \brief True if no binding may move past this one: it may have an effect, works in place,
  * branches, or defines symbolic dimensions that types of other bindings use. In a dataflow block
  * only calls of packed functions, calls in place and calls with objects such as caches are suspect.
  */

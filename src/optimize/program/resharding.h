@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/resharding.h
- * \brief Collectives of a program read as shardings, and plans written as collectives.
+ * \brief Reads collectives of a program as shardings, and writes plans as collectives.
  */
 #ifndef DISTIR_OPTIMIZE_PROGRAM_RESHARDING_H_
 #define DISTIR_OPTIMIZE_PROGRAM_RESHARDING_H_
@@ -29,7 +29,7 @@ struct Resharding {
  * collectives of tuples. */
 std::optional<Resharding> ReadResharding(const ir::Expr& value, dialect::MeshTable* meshes);
 
-/*! \brief What communication costs. */
+/*! \brief Cost of communication. */
 struct Traffic {
   double seconds = 0;  // by the cost model
   double bytes = 0;    // that a device receives, or sends
@@ -40,7 +40,7 @@ struct Traffic {
     return {seconds + other.seconds, bytes + other.bytes, collectives + other.collectives,
             slices + other.slices};
   }
-  /*! \brief Whether this takes less time, or as much with fewer collectives or slices, and never
+  /*! \brief True if this takes less time, or as much with fewer collectives or slices, and never
    * more bytes. */
   bool IsBetterThan(const Traffic& other) const;
 };

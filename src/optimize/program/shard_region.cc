@@ -21,7 +21,7 @@ using mesh::Sharding;
 
 namespace {
 
-// How many values a gather looks back for a place where it sends less.
+// Number of values that a gather looks back for a place where it sends less.
 constexpr int kMaxRetreat = 16;
 // Leaving values out can make it worth while to leave out others that come later.
 constexpr int kMaxSweeps = 3;
@@ -103,7 +103,7 @@ bool ShardRegion::AddSeed(EditableBinding* binding, const Resharding& step, int 
   return true;
 }
 
-/*! \brief Whether one dimension more is sharded over the axes, into parts of one known size. */
+/*! \brief True if one more dimension is sharded over the axes, into parts of one known size. */
 bool ShardRegion::IsFurtherSharded(const Sharding& whole, const Sharding& sharded,
                                    const ir::TensorType& type) const {
   int changed = -1;
@@ -175,7 +175,7 @@ bool ShardRegion::AddCall(EditableBinding* binding) {
     if (!placement.defined()) return false;
     value.operands[positions[k]] = ir::MakeDTensorType(operand_ty.tensor_ty(), view_, placement);
   }
-  // What type inference says once all operands are as decided.
+  // Type inference on the decided operands.
   rules::CallSharding inferred = decide(decided.operands);
   value.sharded = inferred.results[0];
   if (!inferred.partial.empty() || inferred.operands != decided.operands) return false;

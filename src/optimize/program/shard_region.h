@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/shard_region.h
- * \brief What lies between reductions and the uses that need replicated values, computed on shards.
+ * \brief Region between reductions and the uses that need replicated values, computed on shards.
  *
  * All-reduces over the same axes, the *seeds*, become reduce-scatters along one dimension, and
  * every operator that their values reach stays sharded over these axes as long as its factor rule
@@ -31,8 +31,8 @@ struct RegionValue {
   mesh::Sharding whole;    // what the binding's type states
   mesh::Sharding sharded;  // the same, further sharded over the region's axes
   ir::DTensorType form;    // the type of the sharded value
-  /*! \brief Of an operator, per argument: the type that it needs; null: the argument as it is, or
-   * the form that the region has of it. */
+  /*! \brief Type that an operator needs of each argument; null: the argument as it is, or its form
+   * in the region. */
   std::vector<ir::DTensorType> operands;
   std::vector<int> inputs;  // values of the region that are arguments, each as often as it is
   double gather_bytes = 0;  // what gathering the sharded value sends
@@ -58,11 +58,11 @@ class ShardRegion {
   const RegionValue* Find(const ir::Expr& var) const;
   int root() const { return root_; }
 
-  /*! \brief What the seeds and the gathers send. */
+  /*! \brief Bytes that the seeds and the gathers send. */
   double bytes() const;
   int num_seeds() const;   // that are reduce-scattered
   int num_values() const;  // that are computed on shards
-  /*! \brief Whether the seeds can be scattered along the dimension at all. */
+  /*! \brief True if the seeds can be scattered along the dimension at all. */
   bool is_possible() const { return is_possible_; }
 
  private:

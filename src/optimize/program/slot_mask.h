@@ -1,6 +1,6 @@
 /*!
  * \file optimize/program/slot_mask.h
- * \brief Whether a value is a mask that puts tokens into few of many places.
+ * \brief Recognises masks that assign tokens to few of many slots.
  */
 #ifndef DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
 #define DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_
@@ -15,7 +15,7 @@
 namespace distir {
 namespace optimize {
 
-/*! \brief Whether a call is of one of these operators. */
+/*! \brief True if a call is of one of these operators. */
 bool IsOneOf(const ir::Call& call, const std::set<std::string>& names);
 
 /*!
@@ -34,12 +34,12 @@ class SlotMasks {
  public:
   explicit SlotMasks(const EditableFunction& editable) : editable_(editable) {}
 
-  /*! \brief Whether there is any call that a mask comes from in the end; most functions have none.
+  /*! \brief True if there is any call that a mask comes from in the end; most functions have none.
    */
   static bool MayBeIn(const std::vector<EditableBinding*>& bindings);
   /*! \brief Elements per token that are not zero; 0: not known to be a mask. */
   int64_t Choices(const ir::Expr& value);
-  /*! \brief Whether a value is made of zeros only, whatever its shape. */
+  /*! \brief True if a value is made of zeros only, whatever its shape. */
   bool IsZero(const ir::Expr& value) const;
 
  private:

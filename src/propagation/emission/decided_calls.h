@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/decided_calls.h
- * \brief How calls of operators are computed and placed: decided once for all calls that are alike.
+ * \brief Caches decisions on how operator calls are computed and placed, for equal calls.
  *
  * The layers of a model repeat their calls, and deciding one takes longer than writing it. All that
  * a decision depends on is the key: the rule, the mesh, what the tensors have and should have, and
@@ -28,7 +28,7 @@ namespace propagation {
 /*! \brief The tensors of a call, tuples flattened. */
 struct CallTensors {
   int root = -1;
-  /*! \brief What operands have, of the mesh table; null for what can be placed anywhere. */
+  /*! \brief Shardings of operands, of the mesh table; null for one placed anywhere. */
   std::vector<const mesh::Sharding*> operands;
   std::vector<const mesh::Sharding*> results;  // what results should have
   std::vector<double> elements;                // of operands
@@ -50,12 +50,12 @@ struct DecidedTensor {
   ir::Placement placement;  // on the view; null where the view cannot name the sharding
 };
 
-/*! \brief What the types of a call that is placed as decided say of it. */
+/*! \brief Reading of a placed call from its types. */
 struct ReadCall {
   ir::DeviceMesh device_mesh;
   std::vector<ir::Placement> results;  // on device_mesh
   bool is_as_decided;
-  /*! \brief Of a single result: it lies as it should. */
+  /*! \brief True if the single result is placed as it should be. */
   bool has_layout;
 };
 

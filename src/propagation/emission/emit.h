@@ -29,7 +29,7 @@ struct EmittedFunction {
 class Emitter {
  public:
   /*!
-   * \param is_first Whether no earlier run has given types to the module, so that those which are
+   * \param is_first True if no earlier run has given types to the module, so that those which are
    * there were stated.
    * \param unique_name A fresh function name made from a wanted one.
    */

@@ -89,7 +89,7 @@ class InstanceEmitter : public PlacementRewriter {
     return ir::WithAttr(noted, ir::kTakenBackAttr, ir::FoldNumbered(taken_back));
   }
 
-  /*! \brief What is stated of a variable that is one tensor, or null. */
+  /*! \brief Statement for a variable that is one tensor, or null. */
   const Source* StatedOf(const ir::Var& var) const {
     const SlotList& slots = SlotsOf(var);
     return slots.size() == 1 ? solved_.StateOf(slots[0]).stated : nullptr;
@@ -104,7 +104,7 @@ class InstanceEmitter : public PlacementRewriter {
     return stated != nullptr && stated->HasOpen() ? text : "";
   }
 
-  /*! \brief From here on, variables have different names (ir/module/names.h). */
+  /*! \brief Makes names of variables unique (ir/module/names.h). */
   ffi::String NameFor(const ir::Var& var) override {
     const ffi::String& name = var.name();
     return names_.insert({name.data(), name.size()}).second ? name : FreshName(name);
@@ -133,7 +133,7 @@ class InstanceEmitter : public PlacementRewriter {
 
   // ---- bindings
 
-  /*! \brief What has a DTensor type is stated, unless an earlier run has given it that type. */
+  /*! \brief Notes DTensor types as stated, unless an earlier run has given them. */
   void NoteStated(const ir::Var& var) {
     if (emission_.is_first && dialect::HasDTensor(var.ty())) stated_.push_back(var);
   }
@@ -365,8 +365,8 @@ class InstanceEmitter : public PlacementRewriter {
                read.has_layout);
   }
 
-  /*! \brief What the tensors have now, and what the result should have, decide how the call is
-   * computed. */
+  /*! \brief Collects the current shardings of the tensors and the wanted one of the result, which
+   * decide how the call is computed. */
   void CollectTensors(const Node& node, const ir::Call& call) {
     tensors_.Clear();
     for (int slot : node.results) {
@@ -394,7 +394,7 @@ class InstanceEmitter : public PlacementRewriter {
     }
   }
 
-  /*! \brief What the types of arguments say of a call, whose value has the type `global_ty` of
+  /*! \brief Reads a call from the types of its arguments; its value has the type `global_ty` of
    * whole tensors. */
   ReadCall Read(const ir::Call& call, const ir::NodeArray<ir::Expr>& args,
                 const ir::Type& global_ty, const Node& node, const DecidedCall& decided) {
@@ -413,7 +413,7 @@ class InstanceEmitter : public PlacementRewriter {
   }
 
   /*! \brief Binds a value and, where its layout is not the solved one, redistributes it.
-   * \param has_layout Whether a single tensor has it, where that is known. */
+   * \param has_layout True if a single tensor has it, where that is known. */
   void BindSolved(const ir::Var& var, const ir::Expr& value,
                   std::optional<bool> has_layout = std::nullopt) {
     const ir::Type& type = value.ty();
@@ -472,7 +472,7 @@ class InstanceEmitter : public PlacementRewriter {
   ir::Type exact_ret_ty_;
   std::vector<ir::Var> stated_;                 // of the given function
   std::unordered_set<std::string_view> names_;  // of its variables, as far as it is written
-  /*! \brief How a cache holds what was appended, by its variable. */
+  /*! \brief Types of caches with appended values, by variable. */
   std::unordered_map<const ffi::Object*, ir::DTensorType> cache_types_;
 };
 

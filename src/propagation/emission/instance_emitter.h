@@ -29,11 +29,11 @@ struct Specialization {
   ir::Type ret_ty;
 };
 
-/*! \brief What the instances of a module share. */
+/*! \brief State that the instances of a module share. */
 struct Emission {
   dialect::MeshTable* meshes;
   const cost::Cluster* cluster;
-  /*! \brief Whether no earlier run has given types to the module, so that those which are there
+  /*! \brief True if no earlier run has given types to the module, so that those which are there
    * were stated. */
   bool is_first;
   /*! \brief The copy for an instance that is called. */

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/placed_types.h
- * \brief Types of DTensors, one object for equal ones.
+ * \brief Interns types of DTensors.
  *
  * The layers of a model have values of equal shapes and placements. Where these share a type, it is
  * made once, and passes that keep what they know of a type by its address find that.
@@ -27,7 +27,7 @@ class PlacedTypes {
                      const ir::Placement& placement);
 
  private:
-  /*! \brief By mesh and placement, which the type keeps alive, dtype and sizes. */
+  /*! \brief Types by mesh and placement, which the type keeps alive, dtype and sizes. */
   std::unordered_map<Words, ir::DTensorType, HashWords> known_;
   Words key_;  // of the type asked for
 };

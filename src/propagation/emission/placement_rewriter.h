@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/placement_rewriter.h
- * \brief A rewriter that brings expressions to wanted placements.
+ * \brief Rewriter that brings expressions to wanted placements.
  *
  * What lies as wanted is used as it is; a constant is made where it is wanted; anything else is
  * redistributed, once per placement and scope. Tuples are taken apart where one of their tensors
@@ -37,7 +37,7 @@ class PlacementRewriter : public ir::FunctionRewriter {
   /*! \brief An original expression, rewritten and placed as `wanted`; `exact` asks for the same
    * mesh object too, otherwise another view that says the same will do. */
   ir::Expr Placed(const ir::Expr& expr, const ir::Type& wanted, bool exact);
-  /*! \brief The same for an expression that is already rewritten. */
+  /*! \brief Places an expression that is already rewritten. */
   ir::Expr PlacedValue(const ir::Expr& value, const ir::Type& wanted, bool exact);
   using Decided = InOrder<std::vector<DecidedTensor>>;
   /*! \brief An original argument of a call with each of its tensors placed on `view` as decided:
@@ -62,7 +62,7 @@ class PlacementRewriter : public ir::FunctionRewriter {
   dialect::MeshTable& meshes_;
 
  private:
-  // What a dataflow block made for its own use is not visible behind it.
+  // Values that a dataflow block made for its own use are not visible behind it.
   void EnterScope() override { scopes_.push_back(log_.size()); }
   void LeaveScope() override;
 

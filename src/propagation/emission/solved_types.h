@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/solved_types.h
- * \brief The types that solving gives the values of an instance.
+ * \brief Types of an instance's values as solved.
  *
  * Worked example: a parameter x of type R.Tensor((8, 16)), whose slot was solved as [tp | -] on
  * mesh (dp, tp), has the type R.DTensor((8, 16), mesh, "R, S[0]").
@@ -21,11 +21,11 @@ class SolvedTypes {
   SolvedTypes(dialect::MeshTable* meshes, const Program& program, int instance)
       : meshes_(*meshes), program_(program), instance_(program.instances[instance]) {}
 
-  /*! \brief What was solved for a slot of the function's graph. */
+  /*! \brief Solved state of a slot of the function's graph. */
   const SlotState& StateOf(int slot) const { return program_.slots[instance_.Slot(slot)]; }
   /*! \brief The type whose tensors are placed as their slots are solved; non-tensors stay. */
   ir::Type Of(const ir::Type& type, const SlotList& slots);
-  /*! \brief The same of a part of a value, whose slots are the next ones. */
+  /*! \brief Type of a part of a value, whose slots are the next ones. */
   ir::Type Of(const ir::Type& type, InOrder<SlotList>* slots);
   ffi::Array<ir::Type> OfParams();
   ir::Type OfResult();

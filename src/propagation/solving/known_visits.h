@@ -1,6 +1,6 @@
 /*!
  * \file propagation/solving/known_visits.h
- * \brief What visits of links have changed, so that solving works out visits that are alike once.
+ * \brief Caches the changes that visits of links make; equal visits are solved once.
  *
  * A visit depends on the link's rule, on what the link blocks, on how far solving is, and on its
  * tensors. All that counts of a tensor is its *state*: sizes, mesh, what is stated of it, and how
@@ -67,8 +67,8 @@ class KnownVisits {
   /*! \brief Links of more tensors, as concatenations have, are not looked up: telling which of
    * their tensors are the same slot would take time. */
   static bool Takes(const Link& link) { return link.num_operands + link.num_results <= 8; }
-  /*! \brief What a visit alike has given, null where this is the first: then Enter has to follow,
-   * as soon as the slots may have changed. */
+  /*! \brief Outcome of an equal visit, null if this is the first: then Enter has to follow, as soon
+   * as the slots may have changed. */
   const VisitOutcome* Find(const Program& program, const Link& link, int stage);
   /*! \brief The entry of the visit that was looked for last. */
   VisitOutcome* Enter() { return &known_[key_]; }

@@ -26,8 +26,7 @@ class MeshSolver {
   }
 
  private:
-  /*! \brief Whether all that is stated lies on one mesh, on which everything else does then, too.
-   */
+  /*! \brief True if all statements are on one mesh; then all slots are. */
   bool IsOneMesh() const {
     int first = kNoRoot;
     for (const SlotState& slot : program_.slots) {

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/solving/meshes.h
- * \brief The first step of solving: which mesh each slot lies on.
+ * \brief Assigns a mesh to each slot: the first step of solving.
  */
 #ifndef DISTIR_PROPAGATION_SOLVING_MESHES_H_
 #define DISTIR_PROPAGATION_SOLVING_MESHES_H_

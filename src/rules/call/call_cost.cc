@@ -28,7 +28,7 @@ AxisList PartialAxes(const FactorRule& rule, const FactorShardings& factors) {
   return partial;
 }
 
-/*! \brief Whether the dimensions of a sharding have all of `axes`. */
+/*! \brief True if the dimensions of a sharding have all of `axes`. */
 bool Scatters(const Sharding& sharding, const AxisList& axes) {
   int64_t found = 1;
   for (const AxisList& dim : sharding.dims) {

@@ -1,7 +1,6 @@
 /*!
  * \file rules/call/call_cost.h
- * \brief What it takes to compute a call in one way, and the cheapest way where factors want the
- * same axes.
+ * \brief Cost of one way to compute a call, and the cheapest way if factors want the same axes.
  *
  * A way is the shardings of a rule's factors. It costs the redistributions of the operands, the
  * reduction of a partial result, what the shards of decomposed factors get from each other, and the
@@ -34,8 +33,8 @@ struct FactorChoice {
 class CallCost {
  public:
   /*!
-   * \param operands What the operands have; null: free to place.
-   * \param results What the results should have; null: anything will do.
+   * \param operands Shardings of the operands; null: free to place.
+   * \param results Wanted shardings of the results; null: any.
    * \param operand_bytes, result_bytes Of the whole tensors.
    */
   CallCost(const cost::Cluster& cluster, const mesh::Mesh& mesh, const FactorRule& rule,
@@ -53,13 +52,13 @@ class CallCost {
   double Seconds(const FactorShardings& factors) const;
 
   /*!
-   * \brief Where several choices want an axis, moves the one to the front that makes the call
+   * \brief If several choices want an axis, moves the one to the front that makes the call
    * cheapest; of equals, the first. Otherwise leaves the order.
    */
   void Order(std::vector<FactorChoice>* choices) const;
 
   /*!
-   * \brief Where the call needs all of a dimension that an operand has sharded, offers its axes to
+   * \brief If the call needs all of a dimension that an operand has sharded, offers its axes to
    * the parallel factors of known size that they divide, one at a time, to the factor with which
    * the call is cheapest, if it is cheaper so than with the axis gathered.
    *
@@ -73,7 +72,7 @@ class CallCost {
   /*! \brief The axes that operands have on dimensions that need replication, if no factor has
    * them. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
-  /*! \brief Of what the shards of decomposed factors get from each other. */
+  /*! \brief Seconds of the exchange between shards of decomposed factors. */
   double SecondsBetweenShards(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to, double bytes) const;
 

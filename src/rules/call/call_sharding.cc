@@ -16,7 +16,7 @@ using mesh::Sharding;
 
 namespace {
 
-/*! \brief What every tensor says about every factor. */
+/*! \brief Shardings that every tensor gives every factor. */
 struct Candidates {
   std::vector<FactorShardings> operands;
   std::vector<FactorShardings> results;
@@ -150,7 +150,7 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
     if (rule.factors[f].Is<ReplicatedFactor>()) continue;
     const AxisList* axes = FirstOf(candidates.results, f);
     const int source = LargestOperandOf(candidates, f, operand_elements);
-    // Where only one side has the sharding, nothing is exchanged along a blocked factor.
+    // If only one side has the sharding, nothing is exchanged along a blocked factor.
     if (rule.factors[f].is_blocked() && cost != nullptr && (axes == nullptr || source < 0))
       continue;
     if (axes != nullptr) {

@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/call_sharding.h
- * \brief How one call is computed: decided once, read ever after.
+ * \brief Decides how one call is computed: decided once, then read from its types.
  *
  * PropagateSharding decides (DecideCall), with what the ways cost, and redistributes the operands
  * to what the decided way needs. From then on the shardings of a call's tensors imply how it is
@@ -26,7 +26,7 @@ namespace rules {
 
 class CallCost;
 
-/*! \brief How one call is computed. */
+/*! \brief Way in which one call is computed. */
 struct CallSharding {
   FactorShardings factors;
   std::vector<mesh::Sharding> operands;  // what each operand must be redistributed to
@@ -37,7 +37,7 @@ struct CallSharding {
 };
 
 /*!
- * \brief What the shardings of a call's tensors say of its factors. Deterministic:
+ * \brief Reads the shardings of the factors off those of a call's tensors. Deterministic:
  *
  * 1. A factor takes the axes that a result gives it, else those of the operand with the most
  * elements (the first of equals), extended by any tensor that continues them.
@@ -65,7 +65,7 @@ CallSharding ImpliedSharding(const FactorRule& rule,
  * parallel factor instead (CallCost::Rehome), and a blocked factor is sharded only where both sides
  * have the sharding already.
  *
- * \param cost What the ways cost, for the same shardings.
+ * \param cost Cost of the ways, for the same shardings.
  */
 CallSharding DecideCall(const FactorRule& rule, const std::vector<const mesh::Sharding*>& operands,
                         const std::vector<const mesh::Sharding*>& results,

@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/decision.h
- * \brief How a placed call is computed, as it was decided when the call was placed.
+ * \brief Reads how a placed call is computed, as it was decided when the call was placed.
  *
  * PropagateSharding decides how a call is computed (DecideCall) and redistributes its operands to
  * what that way needs. So the decision stands in the program, as the types of the arguments: they
@@ -40,7 +40,7 @@ struct Decision {
   InferredCall call;
 };
 
-/*! \brief How a call is computed, on which root; all that calls which are alike have in common. */
+/*! \brief Decision shared by calls that are alike: the way and the root. */
 struct Computed {
   int root;
   CallSharding sharding;
@@ -53,11 +53,12 @@ class Decisions {
       : meshes_(*meshes), kernels_(*kernels), known_rules_(&rules_) {}
   Decisions(const Decisions&) = delete;  // known_rules_ refers to rules_
 
-  /*! \brief Of an operator's call; nullopt where it has no rule or no DTensor among its arguments.
+  /*! \brief Decision for an operator's call; nullopt without a rule, or a DTensor among its
+   * arguments.
    */
   std::optional<Decision> Of(const ir::Call& call);
   /*!
-   * \brief How an operator's call is computed; null as Of, and also where no operand is sharded, or
+   * \brief Decision for an operator's call; null as Of, and also if no operand is sharded, or
    * no factor of the rule is of a kind (ReductionFactor, ..): most calls are passed over so without
    * working out more. Worked out once for calls of one rule whose operands lie alike, as the layers
    * of a model have them. Valid as long as this object.
@@ -71,15 +72,15 @@ class Decisions {
                                        [](const Factor& factor) { return factor.Is<Kind>(); });
     return has_factor ? &ComputedAs(call, *rule) : nullptr;
   }
-  /*! \brief Of a kernel on DTensors. Its results count, too: a kernel that fills its output has no
-   * operand that would say anything. What its index maps do not allow differs from its types. */
+  /*! \brief Decision for a kernel on DTensors. Its results count, too: a kernel that only fills its
+   * output has no operands. A sharding that its index maps do not allow differs from its types. */
   Decision OfKernel(const ir::Call& call);
-  /*! \brief Of a local view, about which its kernel's index maps decide; the results are as its
+  /*! \brief Decision for a local view, by its kernel's index maps; the results are as its
    * type states them. nullopt for other calls. */
   std::optional<Decision> OfLocalView(const ir::Call& call);
 
  private:
-  /*! \brief Whether all factors of a call are parallel, by its record. */
+  /*! \brief True if all factors of a call are parallel, by its record. */
   static bool IsElementwise(const ir::Call& call);
   bool HasShardedOperand(const ir::Call& call);
   /*! \brief Null where it has no rule or no DTensor among its arguments. */
@@ -92,15 +93,16 @@ class Decisions {
   KernelTable& kernels_;
   RuleSet rules_;
   KnownRules known_rules_;
-  /*! \brief By the rule and, for each operand, its mesh, its sharding in meshes_ and its size. */
+  /*! \brief Decisions by the rule and, for each operand, its mesh, its sharding in meshes_ and its
+   * size. */
   std::unordered_map<Words, Computed, HashWords> computed_;
   // Of the call asked for.
   Words key_;
   std::vector<ir::DTensorType> operands_;
 };
 
-/*! \brief Whether what types say of a call is what was decided, but for factors that no operand
- * has.
+/*! \brief True if the reading of a call from its types equals the decision, but for factors that no
+ * operand has.
  */
 bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read);
 

@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/infer_type.h
- * \brief The DTensor types of a call's results, from the types of its arguments and its factor
+ * \brief Infers the DTensor types of a call's results from its arguments' types and its factor
  * rule.
  *
  * This is the one place that says what an operator on DTensors gives: PropagateSharding builds its
@@ -23,8 +23,7 @@ namespace rules {
  * where they are known. */
 ir::Type StripDistribution(const ir::Type& type);
 
-/*! \brief What the types of several tensors state; in place of a plain tensor stand null, null and
- * 0. */
+/*! \brief Types, shardings and sizes of several tensors; null, null and 0 for a plain tensor. */
 struct PlacedTensors {
   PlacedTensors(std::vector<ir::DTensorType> all, dialect::MeshTable* table);
 
@@ -37,7 +36,7 @@ PlacedTensors PlacedArguments(const ir::Call& call, dialect::MeshTable* table);
 /*! \brief The tensors of a call's value. */
 PlacedTensors PlacedResults(const ir::Call& call, dialect::MeshTable* table);
 
-/*! \brief How a call on DTensors is computed, on the mesh of its first DTensor argument. */
+/*! \brief Inferred way of a call on DTensors, on the mesh of its first DTensor argument. */
 struct InferredCall {
   ir::DeviceMesh device_mesh;
   int root = -1;  // in the table given
@@ -59,7 +58,7 @@ ir::Type InferGlobalType(const ir::Call& call);
 /*! \brief The type of a call with DTensor arguments, by its factor rule or as it states it. */
 ir::Type InferDTensorType(const ir::Call& call);
 
-/*! \brief Whether the result type of calls of this callee is stated in ty_args (call_tir,
+/*! \brief True if the result type of calls of this callee is stated in ty_args (call_tir,
  * call_dps_packed, ..). */
 bool StatesResultType(const ir::Expr& callee);
 

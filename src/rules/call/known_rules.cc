@@ -38,7 +38,7 @@ class KeyWriter {
     } else if (ir::Constant::Is(arg)) {
       Add(kConstant);
       AddType(arg.ty(), arg.get());
-      // What is elementwise follows from the shapes, whatever the numbers are.
+      // An elementwise rule follows from the shapes, whatever the numbers are.
       if (!record_.is_elementwise) Add(Address(arg.get()));
     } else if (const ir::Tuple* tuple = ir::Tuple::As(arg)) {
       Add(kTuple);

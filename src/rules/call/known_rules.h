@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/known_rules.h
- * \brief The rules of calls that are alike, each made once.
+ * \brief Caches the rules of calls; equal calls share one.
  *
  * The rule of an operator with a record follows from the key alone: the operator, its attributes by
  * value, the shapes and dtypes of its tensors, and its other arguments. Dimensions that are no
@@ -31,7 +31,7 @@ class KnownRules {
   explicit KnownRules(RuleSet* rules) : rules_(*rules) {}
 
   /*!
-   * \brief As RuleOf(ViewCall(call, result_ty, kernels)); valid as long as the set of rules.
+   * \brief Returns RuleOf(ViewCall(call, result_ty, kernels)); valid as long as the set of rules.
    * \param function As OpView::function.
    */
   const FactorRule* Of(const ir::Call& call, const ir::Type& result_ty, KernelTable* kernels,

@@ -14,7 +14,7 @@ namespace {
 // Only compares tensors, so any size that is neither negligible nor dominant will do.
 constexpr double kAssumedSymbolicSize = 1024;
 
-/*! \brief Whether the elements of a dimension divide into shards, where they are known. */
+/*! \brief True if the elements of a dimension divide into shards, where they are known. */
 bool DividesInto(const FactorRule& rule, const FactorList& dim, int64_t shards) {
   int64_t size = 1;
   for (int f : dim) {

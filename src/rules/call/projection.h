@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/projection.h
- * \brief Between shardings of tensors and shardings of a rule's factors.
+ * \brief Projects shardings of tensors to a rule's factors, and back.
  *
  * Project: reads off, for every factor, the axes that a tensor's dimensions put on it. Compose: the
  * inverse. A minor factor of a dimension can only be sharded when all factors before it in that
@@ -22,7 +22,7 @@ using FactorShardings = std::vector<mesh::AxisList>;  // one list per factor
 /*! \brief The longest prefix of `axes`, cutting one reference if needed, whose shards divide `size`
  * (-1: any). */
 mesh::AxisList FittingPrefix(const mesh::AxisList& axes, int64_t size);
-/*! \brief The same for a factor: one that may be uneven takes axes as long as it has an element for
+/*! \brief FittingPrefix of a factor: an uneven one takes axes as long as it has an element for
  * each shard. One that is grained takes either all of them or those that divide it: what is left
  * may be for the elements of a grain. */
 mesh::AxisList FittingPrefix(const mesh::AxisList& axes, const Factor& factor);

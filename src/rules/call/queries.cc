@@ -1,4 +1,4 @@
-// What Python asks of calls: their factor rules, and the same calls on tensors of other sizes.
+// Answers Python's queries on calls: factor rules, and copies of calls for tensors of other sizes.
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
@@ -101,7 +101,7 @@ ffi::Function ResizedKernelsOf(const ir::IRModule& mod) {
   });
 }
 
-/*! \brief Whether a call on the sum of values is the sum of calls on each; `summed` has a mark per
+/*! \brief True if a call on the sum of values is the sum of calls on each; `summed` has a mark per
  * tensor operand. */
 bool CommutesWithSum(const ir::Call& call, const ffi::Array<bool>& summed) {
   return CommutesWith(call, {summed.begin(), summed.end()}, mesh::Reduction::kSum);

@@ -1,6 +1,6 @@
 /*!
  * \file rules/call/stated_sizes.h
- * \brief Sizes that an operator's arguments and attributes state.
+ * \brief Changes sizes that an operator's arguments and attributes state.
  *
  * Worked example: R.nn.conv2d with groups=8, the channels sharded in 4. A worker has a quarter of
  * the channels, so its call states groups=2; the record of the operator says how (local_attrs).

@@ -7,7 +7,7 @@ namespace rules {
 
 namespace {
 
-// Where only ranks are known, the dimensions of a single operand are those of the result.
+// If only ranks are known, the dimensions of a single operand are those of the result.
 bool IsAligned(const OpView& view, size_t operand, int dim, int result_dim) {
   const ir::TensorType& from = view.operands[operand];
   const ir::TensorType& to = view.results[0];

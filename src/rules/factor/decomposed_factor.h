@@ -1,6 +1,6 @@
 /*!
  * \file rules/factor/decomposed_factor.h
- * \brief The factor of a dimension whose shards a decomposed algorithm has to tell apart.
+ * \brief Makes factors of dimensions whose shards a decomposition or a segment exchange handles.
  */
 #ifndef DISTIR_RULES_FACTOR_DECOMPOSED_FACTOR_H_
 #define DISTIR_RULES_FACTOR_DECOMPOSED_FACTOR_H_

@@ -1,6 +1,6 @@
 /*!
  * \file rules/factor/factor_rule.h
- * \brief What an operator call means for sharding: an einsum-like map from dimensions to factors.
+ * \brief Sharding semantics of an operator call: an einsum-like map from dimensions to factors.
  *
  * Each dimension of each tensor operand and result is a list of factors, major to minor, whose
  * sizes multiply to the size of the dimension. Tensors that share a factor are sharded alike along
@@ -27,7 +27,7 @@ namespace rules {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief What the shards of a decomposed factor get from each other. */
+/*! \brief Elements that the shards of a decomposed factor get from each other. */
 enum class Exchanged {
   kNothing,     // or partial results only: those of factors that no result has
   kStatistics,  // reduced over all shards
@@ -57,7 +57,7 @@ struct ReplicatedFactor {
  * are not partial. */
 struct DecomposedFactor {
   Exchanged exchanged = Exchanged::kNothing;
-  /*! \brief How much of it a shard gets, as a part of all shards: of the results where elements
+  /*! \brief Fraction of all shards that a shard gets: of the results where elements
    * move, else of the operands. */
   double part = 0;
   /*! \brief Blocked: propagation does not carry a sharding through the call along it. Where operand
@@ -94,7 +94,7 @@ struct Factor {
   bool Is() const {
     return std::holds_alternative<Kind>(kind);
   }
-  /*! \brief What combines its shards; kNone for factors of other kinds. */
+  /*! \brief Reduction that combines its shards; kNone for factors of other kinds. */
   mesh::Reduction reduction() const {
     auto reduced = std::get_if<ReductionFactor>(&kind);
     return reduced == nullptr ? mesh::Reduction::kNone : reduced->reduction;
@@ -102,7 +102,7 @@ struct Factor {
   /*! \brief Null for factors of other kinds. */
   const DecomposedFactor* decomposed() const { return std::get_if<DecomposedFactor>(&kind); }
   bool is_blocked() const { return decomposed() != nullptr && decomposed()->is_blocked; }
-  /*! \brief Whether the dimensions that it makes up may have other extents than its size: elements
+  /*! \brief True if the dimensions that it makes up may have other extents than its size: elements
    * move between its shards, whatever each of them has. */
   bool moves() const {
     return decomposed() != nullptr && (decomposed()->exchanged == Exchanged::kMoved ||
@@ -125,15 +125,15 @@ struct FactorRule {
   /*! \brief Every factor is parallel: a rule of first priority in propagation. */
   bool is_pass_through = false;
 
-  /*! \brief Whether shards of a factor are combined to the results, which do not have it. */
+  /*! \brief True if shards of a factor are combined to the results, which do not have it. */
   bool IsCombined(size_t factor) const;
-  /*! \brief Whether a dimension of these factors is not computed by shards. */
+  /*! \brief True if a dimension of these factors is not computed by shards. */
   bool NeedsReplication(const FactorList& dimension) const {
     return dimension.empty() || factors[dimension[0]].Is<ReplicatedFactor>();
   }
-  /*! \brief Whether no operand has a factor. */
+  /*! \brief True if no operand has a factor. */
   bool IsOnlyInResults(size_t factor) const;
-  /*! \brief Whether dimension `dim` of a result is one factor that no operand has, and that may be
+  /*! \brief True if dimension `dim` of a result is one factor that no operand has, and that may be
    * sharded: what a call makes of nothing. */
   bool IsMade(size_t result, size_t dim) const;
   bool operator==(const FactorRule& other) const;
@@ -160,7 +160,7 @@ struct OpView {
   ir::Call call;
   std::vector<ir::TensorType> operands;
   std::vector<ir::TensorType> results;
-  /*! \brief What an R.call_tir calls; null for other calls and where the module is not known. */
+  /*! \brief Kernel of an R.call_tir; null for other calls and if the module is not known. */
   const KernelRule* kernel = nullptr;
   /*! \brief The function that the call is in, whose user is warned of what a rule does not shard;
    * null: nobody is. Only propagation warns, since all passes ask for rules. */
@@ -183,7 +183,7 @@ using Sizes = SmallVector<int64_t, 4>;
 /*! \brief Sizes of the dimensions, -1 where symbolic or unknown; length ShardableRank. */
 Sizes StaticSizes(const ir::TensorType& type);
 
-/*! \brief Whether dimension `a_dim` of `a` and `b_dim` of `b` are provably of one size. */
+/*! \brief True if dimension `a_dim` of `a` and `b_dim` of `b` are provably of one size. */
 bool SameSize(const ir::TensorType& a, int a_dim, const ir::TensorType& b, int b_dim);
 
 /*! \brief Builds a rule dimension by dimension. */

@@ -1,6 +1,6 @@
 /*!
  * \file rules/factor/layout.h
- * \brief Dimensions by their letters in a layout such as "NCHW", "OHWI" or "NCHW4c".
+ * \brief Finds dimensions by their letters in a layout such as "NCHW", "OHWI" or "NCHW4c".
  */
 #ifndef DISTIR_RULES_FACTOR_LAYOUT_H_
 #define DISTIR_RULES_FACTOR_LAYOUT_H_
@@ -18,7 +18,7 @@ constexpr char kSpatialLetters[] = {'D', 'H', 'W'};
 std::string LayoutLetters(const std::string& layout);
 /*! \brief The dimension of a letter, or -1. */
 int DimOf(const std::string& letters, char letter);
-/*! \brief Whether some dimension is split into blocks, whose minor part has a small letter. */
+/*! \brief True if some dimension is split into blocks, whose minor part has a small letter. */
 bool IsBlocked(const std::string& letters);
 
 }  // namespace rules

@@ -1,6 +1,6 @@
 /*!
  * \file rules/stated/rule_text.h
- * \brief Factor rules that users write, einsum-like.
+ * \brief Parses factor rules that users write, einsum-like.
  *
  *     rule   = tensors "->" tensors { ";" clause }
  *     tensors = tensor { "," tensor }     nothing where there are no operands

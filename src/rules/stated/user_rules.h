@@ -1,6 +1,6 @@
 /*!
  * \file rules/stated/user_rules.h
- * \brief Rules that users state: for operators and packed functions by name, for kernels as an
+ * \brief Registry of users' rules: for operators and packed functions by name, for kernels as an
  * attribute.
  *
  * They are the process's, as operators are: registered before PropagateSharding and kept for the

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/digits.h
- * \brief Which parts of iterators and buffer dimensions are the same: mixed-radix digits, no IR.
+ * \brief Unifies equal parts of iterators and buffer dimensions: mixed-radix digits, no IR.
  *
  * A *range* is an iterator or a dimension of a buffer, a set 0 .. size - 1. A part [low, high) of
  * a range are its digits between these place values: of a range of 32, [8, 32) is the digit
@@ -60,7 +60,7 @@ class DigitTable {
   int64_t ClassSize(int index) const { return class_sizes_[index]; }
   bool IsPinned(int index) const { return class_pinned_[index]; }
   void PinClass(int index) { class_pinned_[index] = true; }
-  /*! \brief Why a class has broken pieces, empty if it has none. */
+  /*! \brief Reason why a class has broken pieces, empty if it has none. */
   const std::string& WhyBroken(int index) const { return class_broken_[index]; }
 
  private:

@@ -21,7 +21,7 @@ class BoundsChecker {
   BoundsChecker(const std::string& what, const ir::KernelEdit& edit) : what_(what), edit_(edit) {}
 
   void Run(const ir::PrimFunc& function) {
-    // Where a size is 0, nothing runs over it.
+    // With a size of 0, nothing runs over it.
     for (const ir::Var& param : function.params()) {
       auto type = ir::BufferType::Cast(param.ty());
       if (!type.defined()) continue;
@@ -117,7 +117,7 @@ class BoundsChecker {
     proofs_.Bind(var, min, extent);
   }
 
-  /*! \brief Whether an index is by an iterator whose extent was edited; what it loads is data. */
+  /*! \brief True if an index is by an iterator whose extent was edited; what it loads is data. */
   bool IsEdited(const ir::Expr& index) const {
     bool any = false;
     VisitIterators(index,
@@ -145,7 +145,7 @@ class BoundsChecker {
     ir::VisitOperands(index, [&](const ir::Expr& operand) { VisitIterators(operand, visit); });
   }
 
-  /*! \brief Whether 0 <= index < size is proven. */
+  /*! \brief True if 0 <= index < size is proven. */
   bool IsBelow(const ir::Expr& index, const ir::Expr& size) {
     // Most are an iterator itself: no need to ask.
     if (auto var = ir::Var::Cast(index); var.defined()) {

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/edit.h
- * \brief A kernel of other extents, with a proof that it stays within its buffers.
+ * \brief Resizes a kernel, with a proof that it stays within its buffers.
  *
  * Loops and buffers are resized by a rule, which may be wrong: a user may have stated it. So every
  * access that an edit concerns is proven anew, with TVM's integer analysis: those of resized

@@ -102,7 +102,7 @@ class IndexReader {
     return part;
   }
 
-  /*! \brief Whether the digits are nothing, or one iterator that runs to `size`. */
+  /*! \brief True if the digits are nothing, or one iterator that runs to `size`. */
   bool FillsOrIsZero(const DigitSum& digits, const ir::Expr& size) const {
     if (digits.empty()) return true;
     if (digits.size() != 1 || digits[0].extent >= 0 || digits[0].scale != 1) return false;

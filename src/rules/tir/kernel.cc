@@ -78,7 +78,7 @@ int CountDivisions(const ir::Expr& index) {
   return count;
 }
 
-/*! \brief Whether an expression divides integers by what may be zero. */
+/*! \brief True if an expression divides integers by what may be zero. */
 bool MayDivideByZero(const ir::Expr& expr) {
   ir::BinaryExpr binary = ir::BinaryExpr::Cast(expr);
   const uint8_t code = ir::ScalarType(expr).code;
@@ -442,7 +442,7 @@ class KernelReader {
                const std::optional<DigitSum>& digits) {
     const ir::Expr index = Plain(stated, digits);
     MarkNumbers(index);
-    // What a quotient runs over may have any extent; a remainder is below its divisor.
+    // A quotient may run over any extent; a remainder is below its divisor.
     if (const int64_t divisor = LargestDivisor(index, Of::kRemainders); divisor > 0)
       MarkDivided(range, divisor);
     if (const int64_t divisor = LargestDivisor(index, Of::kBoth); divisor > 0)
@@ -479,7 +479,7 @@ class KernelReader {
     ir::VisitOperands(index, [&](const ir::Expr& operand) { CollectLoops(operand, out); });
   }
 
-  // Whether the digits are those of a mixed-radix number below the size of the range.
+  // True if the digits are those of a mixed-radix number below the size of the range.
   bool Covers(const DigitSum& digits, int range) const {
     int64_t place = 1;
     for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {

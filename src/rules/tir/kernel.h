@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/kernel.h
- * \brief What a TIR kernel does, as far as sharding cares: which iterators index which dimensions.
+ * \brief Reads a TIR kernel for sharding: the iterators that index each dimension.
  *
  * Loops, block iterators and dimensions of buffers are ranges of one DigitTable; every access and
  * every binding of a block iterator links them. An iterator that is used as a number (in a
@@ -37,7 +37,7 @@ struct Statement {
   /*! \brief kNone: no reduction that shards can share (another update, a start value that would
    * count more than once). */
   mesh::Reduction reduction = mesh::Reduction::kNone;
-  /*! \brief Of a reduction: what is combined into the element. */
+  /*! \brief Terms that a reduction combines into the element. */
   std::vector<ir::Expr> terms;
 };
 
@@ -50,8 +50,8 @@ struct Kernel {
   std::vector<ir::Var> iterator_order;                               // as they stand in the kernel
   std::vector<ir::Var> intermediates;                                // buffers made inside
   std::vector<Statement> statements;                                 // in program order
-  /*! \brief Of ranges of which there is a quotient or a remainder: by how much at most;
-   * kUnbounded where that is no constant. */
+  /*! \brief Largest divisor of ranges with a quotient or a remainder; kUnbounded if it is no
+   * constant. */
   std::map<int, int64_t> divided;
   /*! \brief Buffers whose elements may not be of any value: some are positions, or divide
    * integers. */
@@ -59,9 +59,9 @@ struct Kernel {
   /*! \brief Variables, but for iterators, that are more than the size of something: they are in
    * an index, a value or a condition. */
   std::set<const ffi::Object*> numbers;
-  /*! \brief Of indices with quotients or remainders that say nothing: the same without them. */
+  /*! \brief Simplified indices, without quotients or remainders that have no effect. */
   std::unordered_map<const ffi::Object*, ir::Expr> plainer;
-  /*! \brief Why nothing can be said about the kernel; empty when it was understood. */
+  /*! \brief Reason why the kernel was not understood; empty if it was. */
   std::string failure;
 };
 

@@ -198,7 +198,7 @@ class RuleDeriver {
     }
   }
 
-  // Whether only the extents of loops and buffers say how large a class is: as a minor digit it is
+  // True if only the extents of loops and buffers say how large a class is: as a minor digit it is
   // in the strides of those before it, and a quotient or a remainder may be by its size. One by no
   // more than the digits behind it is not: in j // 8 and j % 8 of (groups, 4 words, 8 numbers)
   // there may be any number of groups.
@@ -214,7 +214,7 @@ class RuleDeriver {
     return true;
   }
 
-  // Whether the variables in the size of a class, which is symbolic, say nothing else than how
+  // True if the variables in the size of a class, which is symbolic, say nothing else than how
   // large it is: with a longer buffer the kernel is that of another size then. They must not be the
   // size of another class, which keeps its own, nor arguments.
   bool IsOnlyExtent(int index) const {
@@ -240,27 +240,27 @@ class RuleDeriver {
     return std::all_of(variables.begin(), variables.end(), is_free);
   }
 
-  /*! \brief Whether a range has digits of a class. */
+  /*! \brief True if a range has digits of a class. */
   bool IsOf(int index, int range) const {
     const std::vector<int>& classes = digits_.ClassesOf(range);
     return std::find(classes.begin(), classes.end(), index) != classes.end();
   }
 
-  // Whether a tail along a class would hold positions or divisors.
+  // True if a tail along a class would hold positions or divisors.
   bool IsOfPositions(int index) const {
     return std::any_of(
         kernel_.positions.begin(), kernel_.positions.end(),
         [&](const ffi::Object* buffer) { return BufferClasses(buffer).count(index) > 0; });
   }
 
-  /*! \brief How many elements one of the major class has. */
+  /*! \brief Number of elements in one element of the major class. */
   int64_t MinorSize(const std::vector<int>& classes) const {
     int64_t size = 1;
     for (size_t i = 1; i < classes.size(); ++i) size *= digits_.ClassSize(classes[i]);
     return size;
   }
 
-  // Whether neutral elements in the tails of the operands give neutral elements to reduce.
+  // True if neutral elements in the tails of the operands give neutral elements to reduce.
   bool IsNeutral(int index, Reduction kind) const {
     for (const Statement& statement : kernel_.statements) {
       const std::vector<int> reduced = digits_.ClassesOf(statement.reductions);

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/kernel_rule.h
- * \brief Factor rules of TIR kernels, derived from their index maps.
+ * \brief Derives the factor rules of TIR kernels from their index maps.
  *
  * A dimension that is indexed by an iterator takes the iterator's factor, through any number of
  * blocks and intermediate buffers. A spatial iterator is a parallel factor; a reduction iterator is
@@ -28,19 +28,19 @@ struct KernelRule {
    * that it can have other extents. The variables are those of the kernel. */
   ir::PrimFunc function;
   std::vector<Factor> factors;
-  /*! \brief Of each factor, why its loops and dimensions cannot be cut together even where the user
-   * states that the kernel may run on shards; empty where they can. */
+  /*! \brief Reason per factor why its loops and dimensions cannot be cut together, even if the user
+   * states that the kernel may run on shards; empty if they can. */
   std::vector<std::string> uncuttable;
-  /*! \brief Of every loop and block iterator, by its variable: the factors it runs over. */
+  /*! \brief Factors of every loop and block iterator, by its variable. */
   std::unordered_map<const ffi::Object*, FactorList> iterators;
   std::unordered_map<const ffi::Object*, ir::Expr> extents;  // of the same
   std::vector<ir::Var> iterator_order;                       // the same, as they stand there
-  /*! \brief Of every buffer, parameters and intermediate ones. */
+  /*! \brief Factors of every buffer, parameters and intermediate ones. */
   std::unordered_map<const ffi::Object*, TensorFactors> buffers;
   /*! \brief Every intermediate buffer. */
   std::vector<ir::Var> intermediates;
   std::vector<bool> is_written;  // by parameter
-  /*! \brief Why nothing can be said about the kernel; empty when a rule was derived. */
+  /*! \brief Reason why no rule was derived; empty if one was. */
   std::string failure;
 };
 

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/partial_buffers.h
- * \brief Which buffers of a kernel would hold partial results if its reductions were sharded.
+ * \brief Finds buffers of a kernel that would hold partial results if its reductions were sharded.
  *
  * A reduction over a sharded class leaves its buffer partial over that class. What is computed from
  * a partial buffer is partial in turn, if the computation commutes with the reduction; otherwise
@@ -34,7 +34,7 @@ class PartialBuffers {
 
   /*! \brief Follows partial results from statement to statement, until nothing changes. */
   void Spread();
-  /*! \brief Of a buffer, also classes that were pinned later. */
+  /*! \brief Partial classes of a buffer, with those that were pinned later. */
   const PartialClasses& Of(const ffi::Object* buffer) const;
 
  private:
@@ -44,7 +44,7 @@ class PartialBuffers {
   bool PassOn(const Statement& statement);
   bool IsPassedOn(const Statement& statement, int index, mesh::Reduction kind) const;
   bool IsPartial(const ir::Expr& expr, int index) const;
-  /*! \brief Whether reducing the expression's value is the same as the expression of the reduced
+  /*! \brief True if reducing the expression's value is the same as the expression of the reduced
    * values. */
   bool Commutes(const ir::Expr& expr, int index, mesh::Reduction kind) const;
 

@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/resized_kernels.h
- * \brief TIR kernels of other extents.
+ * \brief Copies of TIR kernels with other extents.
  *
  * A kernel of which factors get other sizes is copied with the extents of its loops, and the shapes
  * of its buffers, along them; nothing else in it says their size where a factor may be uneven
@@ -35,8 +35,8 @@ class ResizedKernels {
    */
   ResizedKernels(const ir::FunctionMap& functions, std::string suffix);
 
-  /*! \brief What is called in place of a kernel: itself where no extent changes. Copies are shared
-   * by calls that resize it alike. */
+  /*! \brief Replacement of a kernel: itself if no extent changes. Copies are shared by calls that
+   * resize it alike. */
   ir::GlobalVar Resized(const ir::GlobalVar& name, const KernelRule& kernel,
                         const FactorExtents& extents);
   /*! \brief The copies made so far. */

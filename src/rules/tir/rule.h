@@ -1,6 +1,6 @@
 /*!
  * \file rules/tir/rule.h
- * \brief The factor rules of calls of TIR kernels: R.call_tir and local views.
+ * \brief Factor rules of calls of TIR kernels: R.call_tir and local views.
  *
  * The rule of a kernel (rules/tir/kernel_rule.h) knows its parameters; a call says which of them
  * are operands and which are results. A rule that a user states for the kernel comes before the
@@ -29,7 +29,7 @@ namespace rules {
 class KernelTable {
  public:
   explicit KernelTable(ir::FunctionMap functions) : functions_(std::move(functions)) {}
-  /*! \brief Whether a call is R.call_tir, in place or with a gradient or neither. */
+  /*! \brief True if a call is R.call_tir, in place or with a gradient or neither. */
   static bool IsKernelCall(const ir::Expr& op);
   /*! \brief The kernel of such a call or of a local view; null for other calls, and for what is no
    * PrimFunc of the module. */
@@ -40,11 +40,11 @@ class KernelTable {
   std::unordered_map<const ffi::Object*, std::unique_ptr<KernelRule>> rules_;
 };
 
-/*! \brief How messages call the kernel of a kernel call. */
+/*! \brief Name of a call's kernel in messages. */
 std::string KernelName(const ir::Call& call);
 
 /*!
- * \brief Which parameter is each result of a kernel call, counted among its tensors: one of the
+ * \brief Parameter index of each result of a kernel call, counted among its tensors: one of the
  * operands where it is computed in place, else the next one behind them.
  */
 std::vector<size_t> ParamsOfResults(const ir::Call& call, size_t num_operands, size_t num_results);

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/communicator.h
- * \brief What a communication backend provides: collectives over groups of workers.
+ * \brief Interface of communication backends: collectives over groups of workers.
  *
  * A Backend belongs to one session and connects each of its workers once; the worker then owns its
  * Communicator. The backends are threads of one process (cpu/threads/thread_backend.h), processes
@@ -68,7 +68,7 @@ class Communicator {
 
   virtual ~Communicator() = default;
 
-  /*! \brief What all workers need to find each other, made by one of them; it may be empty. */
+  /*! \brief Address by which all workers find each other, made by one of them; it may be empty. */
   virtual std::string MakeAddress() { return ""; }
 
   /*!
@@ -88,7 +88,7 @@ class Communicator {
   /*! \brief Makes the group known to the backend; called once per group and worker. */
   virtual std::unique_ptr<Group> OpenGroup(std::vector<int> ranks, int position) = 0;
 
-  /*! \brief Whether collectives are quicker on tensors of NewTensor than on others. */
+  /*! \brief True if collectives are quicker on tensors of NewTensor than on others. */
   virtual bool PrefersNewTensors() const { return false; }
   /*! \brief Host memory that other workers can see if any can, for operands and results. */
   virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype);
@@ -144,7 +144,7 @@ class Communicator {
    */
   virtual tvm::ffi::Tensor ToHost(const tvm::ffi::Tensor& tensor) { return tensor; }
 
-  /*! \brief What has been sent to other hosts, in bytes, where messages are (transport.h). */
+  /*! \brief Bytes sent to other hosts, if the backend sends messages (transport.h). */
   virtual int64_t bytes_to_hosts() const { return 0; }
 
   /*! \brief Waits until all that was enqueued is done. \throws RuntimeError if any of it failed. */
@@ -163,7 +163,7 @@ class Communicator {
   std::shared_ptr<ResultMemory> own_results_;
 };
 
-/*! \brief What the workers of one session share. Thread safe. */
+/*! \brief State that the workers of one session share. Thread safe. */
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -171,16 +171,16 @@ class Backend {
   /*! \brief The endpoint of one worker; called once per rank, on the worker's thread. */
   virtual std::unique_ptr<Communicator> Connect(int rank) = 0;
 
-  /*! \brief Where a worker's tensors lie. */
+  /*! \brief Device of a worker's tensors. */
   virtual DLDevice DeviceOf(int /*rank*/) const { return {kDLCPU, 0}; }
 
   /*! \brief Makes every call that waits, and every later call, throw. Idempotent. */
   virtual void Abort() noexcept = 0;
 
   /*!
-   * \brief What carries messages of a worker process to those of other hosts; null where the
-   *        backend does not do this, and sockets do, if it takes messages at all.
-   * \param memory What messages lie in.
+   * \brief Carrier of messages from a worker process to those of other hosts; null if the backend
+   *        has none: then sockets carry them, if it takes messages at all.
+   * \param memory Memory that messages lie in.
    */
   virtual std::unique_ptr<MessageCarrier> Carrier(int /*rank*/, std::shared_ptr<void> /*memory*/) {
     return nullptr;
@@ -196,8 +196,8 @@ class Backend {
   virtual void StepEnds(int rank, int64_t step) noexcept = 0;
 
   /*!
-   * \brief What a worker waits for: "all_reduce over devices [0, 1]". Empty if it does not wait, or
-   *        the backend does not know. Called by the controller.
+   * \brief Call that a worker waits in: "all_reduce over devices [0, 1]". Empty if it does not
+   *        wait, or the backend does not know. Called by the controller.
    */
   virtual std::string WaitOf(int) const { return ""; }
 
@@ -213,13 +213,13 @@ struct WorkerSet {
   std::vector<int> ranks_here;
   /*! \brief The only worker of this process; -1 if all are threads of it. */
   int own_rank = -1;
-  /*! \brief Whether a worker of another process has failed; not set if there is none. */
+  /*! \brief True if a worker of another process has failed; not set if there is none. */
   std::function<bool()> aborted;
-  /*! \brief By rank the host of a worker, as a number. */
+  /*! \brief Host number of each worker, by rank. */
   std::vector<int> host_of;
   /*! \brief Names the session, on all of its hosts. */
   std::string session;
-  /*! \brief Whether sums have the bits that they have on threads of one host. */
+  /*! \brief True if sums have the bits that they have on threads of one host. */
   bool bitwise = true;
   /*! \brief Told, in a process, what its worker waits for on the host; empty when it ends. */
   std::function<void(const std::string&)> waits_for;

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/library_collectives.h
- * \brief Collectives between workers of different hosts, by a library that a backend has for them.
+ * \brief Interface of collectives between hosts that a backend's library runs.
  *
  * One worker's end, used by its thread. Tensors are not known here: what a collective takes and
  * gives are equal blocks of elements, one behind the other, in memory that is packed for it. A
@@ -64,10 +64,10 @@ class LibraryCollectives {
   /*! \brief Opens groups, as Communicator::OpenPartition; those within a host are left out. */
   virtual void Open(const std::vector<Ranks>& groups, const WaitUntil& wait) = 0;
 
-  /*! \brief Whether the memory that it is given may be that of a GPU. */
+  /*! \brief True if the memory that it is given may be that of a GPU. */
   virtual bool TakesDeviceMemory() const { return false; }
 
-  /*! \brief Whether it has the group, does the call, and should. The same on all members. */
+  /*! \brief True if it has the group, does the call, and should. The same on all members. */
   virtual bool Takes(const Ranks& ranks, const LibraryCall& call) const = 0;
 
   /*!

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/message_carrier.h
- * \brief Bytes from workers of one host to those of others, by a library that a backend has for it.
+ * \brief Interface of a library that carries messages between workers of different hosts.
  *
  * One worker's end. Messages of one worker to another arrive in the order in which they were sent;
  * sending does not wait for who receives. What has been sent goes on its way, and what arrives is
@@ -25,11 +25,11 @@
 namespace distir::runtime {
 
 /*!
- * \brief What is done with messages that arrive. Called by whichever thread of the process looks
- *        after the library, one at a time for a worker.
+ * \brief Callbacks for messages that arrive. Called by whichever thread of the process looks after
+ *        the library, one at a time for a worker.
  */
 struct MessageReceiver {
-  /*! \brief Where the bytes of the next message of a rank go; null: it is no message. */
+  /*! \brief Memory for the bytes of the next message of a rank; null: it is no message. */
   std::function<char*(int rank, int64_t num_bytes)> begin;
   /*! \brief They are there. */
   std::function<void(int rank, char* bytes, int64_t num_bytes)> end;
@@ -39,7 +39,7 @@ class MessageCarrier {
  public:
   virtual ~MessageCarrier() = default;
 
-  /*! \brief What arrives goes there from now on. */
+  /*! \brief Sets the receiver of messages that arrive from now on. */
   virtual void Receive(MessageReceiver receiver) = 0;
 
   /*! \brief Sends bytes, which have to stay until `unsent` has been counted down. */

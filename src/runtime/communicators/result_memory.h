@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/result_memory.h
- * \brief Host memory of tensors that come and go in every call, kept for the next ones.
+ * \brief Cache of host memory for tensors that are allocated and freed in every call.
  *
  * Fresh memory of the system costs a fault per page, which takes longer than to fill it. Freed
  * blocks are kept by size, rounded up to a power of two, so symbolic extents that change from call
@@ -20,7 +20,7 @@
 
 namespace distir::runtime {
 
-/*! \brief Where blocks come from. Called one at a time. */
+/*! \brief Source of blocks. Called one at a time. */
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
@@ -34,8 +34,8 @@ class BlockSource {
 class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  public:
   /*!
-   * \param most_kept_bytes How many bytes of freed blocks are kept at most.
-   * \param source Where blocks come from; the process's own memory, if it is left out.
+   * \param most_kept_bytes Limit of the bytes of freed blocks that are kept.
+   * \param source Source of blocks; the process's own memory, if it is left out.
    */
   explicit ResultMemory(size_t most_kept_bytes = SIZE_MAX,
                         std::unique_ptr<BlockSource> source = nullptr);

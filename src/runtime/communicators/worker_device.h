@@ -61,7 +61,7 @@ class WorkerDevice {
    */
   virtual std::shared_ptr<char> NewBuffer(int64_t num_bytes) = 0;
 
-  /*! \brief As Communicator::ToDevice and ToHost. */
+  /*! \brief Copies tensors as Communicator::ToDevice and ToHost. */
   virtual tvm::ffi::Tensor ToDevice(const tvm::ffi::Tensor& tensor) = 0;
   virtual tvm::ffi::Tensor ToHost(const tvm::ffi::Tensor& tensor) = 0;
 };

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/blas.h
- * \brief Products of strided matrices in host memory, by a BLAS library where there is one.
+ * \brief Products of strided matrices in host memory, by a BLAS library if there is one.
  *
  * The library is opened at the first product, by the path that SetBlasLibrary was given, and used
  * with one thread per call: who calls divides the work. Without it, and for sizes that its 32-bit
@@ -32,7 +32,7 @@ struct MatrixProduct {
   int64_t c_m, c_n;
 };
 
-/*! \brief Whether BLAS takes a matrix: a side of it lies contiguous, or has size 1. */
+/*! \brief True if BLAS takes a matrix: a side of it lies contiguous, or has size 1. */
 inline bool IsBlasMatrix(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
   return rows == 1 || columns == 1 || row_stride == 1 || column_stride == 1;
 }

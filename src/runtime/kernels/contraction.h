@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/contraction.h
- * \brief How a contraction of two tensors is computed as products of matrices.
+ * \brief Plans a contraction of two tensors as products of matrices.
  *
  * A contraction is a list of axes, each with its extent and the distance of its neighbours in both
  * operands and in the result, 0 where a tensor lacks the axis. One axis of each role makes the
@@ -33,7 +33,7 @@ struct ContractionPlan {
   std::vector<ContractionAxis> loops;
   /*! \brief Further axes that are summed over. */
   std::vector<ContractionAxis> sums;
-  /*! \brief Which tensors must be copied first (the result: afterwards), since BLAS cannot take
+  /*! \brief Tensors that must be copied first (the result: afterwards), since BLAS cannot take
    * their matrices; by Operand. */
   std::array<bool, 3> is_copied = {false, false, false};
 };

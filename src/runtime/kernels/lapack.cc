@@ -103,7 +103,7 @@ class Columns {
     }
   }
   T* data() { return elements_.data(); }
-  /*! \brief From a column to the next; at least 1, as LAPACK wants it. */
+  /*! \brief Distance between columns; at least 1, as LAPACK requires. */
   int stride() const { return std::max(rows_, 1); }
 
  private:

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/lapack.h
- * \brief Decompositions of matrices in host memory, by the LAPACK that lies in the library of BLAS.
+ * \brief Matrix decompositions in host memory, by the LAPACK in the BLAS library.
  *
  * Each function takes stacks of matrices, [.., m, n], row after row, of float32 or float64, and
  * writes its results into the tensors that come last, as R.call_dps_packed calls it. Where a result

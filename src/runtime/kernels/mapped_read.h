@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/mapped_read.h
- * \brief Reading memory of a mapped file that somebody else may cut off meanwhile.
+ * \brief Reads memory of a mapped file that another process may truncate meanwhile.
  *
  * A page of a mapping that lies behind the end of its file, or that a disk does not give, ends the
  * process that touches it (SIGBUS). Nobody can look before: the file may be cut off in between.
@@ -13,7 +13,7 @@ namespace distir::runtime {
 /*!
  * \brief Calls `read(argument)`.
  * \param read It may be left in the middle, so it must own nothing: a BoxCopy's Run, a memcpy.
- * \return Whether all of the memory was there.
+ * \return True if all of the memory was there.
  */
 bool ReadMapped(void (*read)(const void* argument), const void* argument);
 

@@ -20,7 +20,7 @@ constexpr int64_t kBufferBytes = 256 << 10;
 // Ranges that the system takes at a time (UIO_MAXIOV).
 constexpr size_t kMostRanges = 1024;
 
-// What lies between two rows is read, too, if it is no more than this: another range takes longer.
+// Largest gap between two rows that is read, too: a range of its own would take longer.
 constexpr int64_t kLargestGap = 4096;
 
 class ProcessReader {
@@ -110,7 +110,7 @@ class ProcessReader {
   int error_ = 0;
 };
 
-/*! \brief Whether this process can read a byte of another one. */
+/*! \brief True if this process can read a byte of another one. */
 bool CanRead(int64_t process, int64_t address) {
   char byte = 0;
   const iovec local{&byte, 1};

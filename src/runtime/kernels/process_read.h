@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/process_read.h
- * \brief Copying a box out of the memory of another process of this machine.
+ * \brief Copies a box out of the memory of another process of this machine.
  *
  * The system reads for whoever may trace that process (process_vm_readv, ptrace(2)): as a rule the
  * same user, with Yama (Ubuntu) its ancestors only. It goes by way of a buffer that stays in the
@@ -22,7 +22,7 @@ namespace distir::runtime {
  * \brief Runs a copy.
  * \param process Whose memory the source is.
  * \param source Of the first element, an address of that process; strides are not negative.
- * \param result_bytes What is written before it is read.
+ * \param result_bytes Bytes that are written before they are read.
  * \return 0, or the number of the error (errno) by which the system has refused to read.
  */
 int ReadProcess(pid_t process, const BoxCopy& copy, const char* source, char* target,

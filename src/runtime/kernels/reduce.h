@@ -39,7 +39,7 @@ const char* ReduceKindName(ReduceKind kind);
 using ReduceFunction = void (*)(const void* const* sources, int num_sources, int64_t begin,
                                 int64_t count, void* const* outs, int num_outs);
 
-/*! \brief Whether results are left in the caches, or are too large for them. */
+/*! \brief True if results are left in the caches, or are too large for them. */
 enum class ResultSize { kCached, kStreamed };
 
 /*! \brief For a result of so many bytes. */

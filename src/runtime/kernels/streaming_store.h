@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/streaming_store.h
- * \brief Stores that go past the caches, for results so large that nobody finds them there.
+ * \brief Non-temporal stores, for results that are too large for the caches.
  *
  * An ordinary store reads its cache line first; these write whole lines, which halves the traffic
  * of a copy. Other threads may read what was stored once FinishStreaming was called.
@@ -18,7 +18,7 @@
 
 namespace distir::runtime {
 
-/*! \brief From this size on a result is streamed: it fills the caches of a core. */
+/*! \brief Least size of a result that is streamed: it fills the caches of a core. */
 constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
 /*! \brief Addresses that are streamed to are multiples of this; one store. */

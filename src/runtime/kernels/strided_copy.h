@@ -62,7 +62,7 @@ class BoxCopy {
    * \param source_strides Byte stride of each dimension of the source; any sign, zero repeats.
    * \param target_strides Byte stride of each dimension of the target.
    * \param element_bytes Bytes of one element.
-   * \param result_bytes What is written before it is read, if that is more than this box.
+   * \param result_bytes Bytes that are written before they are read, if that is more than this box.
    */
   BoxCopy(const std::vector<int64_t>& extents, const std::vector<int64_t>& source_strides,
           const std::vector<int64_t>& target_strides, int64_t element_bytes,
@@ -77,7 +77,7 @@ class BoxCopy {
     if (run_bytes_ != 0) VisitPlanes(0, source, target, visit);
   }
 
-  /*! \brief Whether the box is one run of bytes in both layouts. */
+  /*! \brief True if the box is one run of bytes in both layouts. */
   bool contiguous() const { return dims_.empty(); }
 
  private:

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/zero_test.h
- * \brief Whether elements of floats are zero.
+ * \brief Tests whether floats are zero.
  */
 #ifndef DISTIR_RUNTIME_KERNELS_ZERO_TEST_H_
 #define DISTIR_RUNTIME_KERNELS_ZERO_TEST_H_
@@ -11,7 +11,7 @@
 
 namespace distir::runtime {
 
-/*! \brief Whether an element is 0 or -0; all bits but the sign of a float are zero then. */
+/*! \brief True if an element is 0 or -0; all bits but the sign of a float are zero then. */
 struct ZeroTest {
   explicit ZeroTest(DLDataType dtype) : bytes(ElementBytes(dtype)) {}
   bool operator()(const char* element) const {

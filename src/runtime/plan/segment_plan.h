@@ -1,7 +1,7 @@
 /*!
  * \file runtime/plan/segment_plan.h
- * \brief Which segments along one dimension a worker sends and receives, and what it fills itself:
- * its part of a plan (abi/segment_plan.h).
+ * \brief A worker's part of a segment plan (abi/segment_plan.h): segments along one dimension that
+ * it sends, receives, and fills itself.
  */
 #ifndef DISTIR_RUNTIME_PLAN_SEGMENT_PLAN_H_
 #define DISTIR_RUNTIME_PLAN_SEGMENT_PLAN_H_

@@ -1,7 +1,7 @@
 /*!
  * \file runtime/plan/transfer_plan.h
- * \brief Which boxes of its local tensors one worker sends and receives when a tensor moves between
- * layouts: its part of a plan (abi/transfer_plan.h).
+ * \brief A worker's part of a transfer plan (abi/transfer_plan.h): boxes of its local tensors that
+ * it sends and receives when a tensor moves between layouts.
  *
  * A local dimension of size d that has u grid units has units of d / u elements. Units stand for
  * any size, so a plan serves symbolic shapes.
@@ -25,7 +25,7 @@ struct TransferPiece {
   int peer;  // session rank
   std::vector<int64_t> begin;
   std::vector<int64_t> extent;
-  /*! \brief Of what is sent: elements from one to the next, per dimension; empty: 1 everywhere. */
+  /*! \brief Steps between the sent elements, per dimension; empty: 1 everywhere. */
   std::vector<int64_t> steps;
 };
 

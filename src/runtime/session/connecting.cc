@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/connecting.cc
- * \brief Steps that come before programs: workers find each other, and open groups.
+ * \brief Steps before programs: workers connect to each other, and open groups.
  *
  * Each is run by all workers of a session, make_address by one of them. They take time on backends
  * that connect processes or GPUs; on others they do nothing.

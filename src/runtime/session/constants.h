@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/constants.h
- * \brief The constants of a program for devices, as a module that its executable imports.
+ * \brief Module with a program's constants for devices, which the executable imports.
  *
  * For each constant it has a function without arguments, such as "distir.constant.3". A virtual
  * machine looks these up when it is made; on a worker the look-up copies the constant to the
@@ -21,7 +21,7 @@ namespace distir::runtime {
  * \brief A module of constants.
  * \param prefix The i-th is what the function of this name and i returns.
  * \param values Tensors of the host, each contiguous.
- * \param device_type What kind of device they are for, as DLPack numbers it.
+ * \param device_type Kind of device that they are for, as DLPack numbers it.
  */
 tvm::ffi::Module MakeConstants(const tvm::ffi::String& prefix,
                                const tvm::ffi::Array<tvm::ffi::Tensor>& values, int device_type);

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/descriptors.h
- * \brief The JSON argument `groups` of the collectives, resolved for one worker.
+ * \brief Resolves the JSON argument `groups` of collectives for one worker.
  *
  * Example, on device 3 of a session of devices 0..3, where ranks equal device ids:
  * \code

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/job.h
- * \brief One step of a session: a function and arguments for each worker, and what came of it.
+ * \brief One step of a session: a function and arguments for each worker, and the results.
  *
  * Disco's queue carries numbers only; the job itself is handed over inside the process. The
  * controller waits on it, workers fill in their results.
@@ -21,7 +21,7 @@
 
 namespace distir::runtime {
 
-/*! \brief When a worker ran its part of a job, in seconds of the steady clock. */
+/*! \brief Times of a worker's part of a job, in seconds of the steady clock. */
 struct WorkTime {
   double begin = 0;
   double received = 0;  // when the last value came from another mesh; `begin` where none did
@@ -37,7 +37,7 @@ class JobObj : public tvm::ffi::Object {
   int64_t step = 0;
   /*! \brief Number of the first step of the call of a function that this is part of. */
   int64_t call = 0;
-  /*! \brief What messages call it: the name of the function. */
+  /*! \brief Name in messages: that of the function. */
   std::string name;
   /*! \brief Per rank; a worker whose function is not defined has nothing to do. */
   std::vector<tvm::ffi::Optional<tvm::ffi::Function>> functions;
@@ -55,15 +55,15 @@ class JobObj : public tvm::ffi::Object {
   /*! \brief Ranks. */
   std::vector<int> finishers;
 
-  /*! \brief What the worker has kept, which is forgotten here. Called by the worker itself. */
+  /*! \brief Takes the objects that the worker has kept. Called by the worker itself. */
   tvm::ffi::Array<tvm::ffi::Any> TakeKept(int rank);
   /*! \brief Called by each worker once, after it has written its result. */
   void WorkerDone(int rank);
-  /*! \brief Whether a worker is done. */
+  /*! \brief True if a worker is done. */
   bool Done(int rank) const;
-  /*! \brief Waits until the workers of these ranks are done. \return Whether they are. */
+  /*! \brief Waits until the workers of these ranks are done. \return True if they are. */
   bool WaitFor(const std::vector<int>& ranks, double seconds);
-  /*! \brief Waits until all workers are done. \return Whether they are. */
+  /*! \brief Waits until all workers are done. \return True if they are. */
   bool Wait(double seconds);
 
   static constexpr bool _type_mutable = true;

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/machine_copies.h
- * \brief Copies that TVM's virtual machine makes, in the order of the worker's stream.
+ * \brief Runs the copies of TVM's virtual machine in the order of the worker's stream.
  *
  * Conditions, shapes that are tensors, and copies between devices that a program states go through
  * TVM's own copies: on the null stream of a GPU, which waits for all others of it, with memory that

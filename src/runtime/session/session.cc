@@ -44,7 +44,7 @@ std::vector<int> CheckDeviceIds(const ffi::Shape& device_ids) {
   return ids;
 }
 
-// How often a worker that waits for its turn looks whether the session has failed, in seconds.
+// Interval at which a worker that waits for its turn checks for failures, in seconds.
 constexpr double kTurnSlice = 0.1;
 
 void AwaitTurn(SessionState* session, JobObj* job, int rank) {
@@ -74,7 +74,7 @@ void RunOnWorker(JobObj* job, WorkerContext* worker) {
   }
   job->times[rank] = RunStep(worker, {job->step, job->call}, job->name, job->functions[rank],
                              arguments, &job->results[rank]);
-  // What the step was given goes before the controller hears of its end, not some time after.
+  // The arguments of the step are freed before the controller hears of its end.
   job->functions[rank] = std::nullopt;
   arguments = ffi::Array<ffi::Any>();
 }

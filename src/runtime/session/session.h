@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/session.h
- * \brief A session: workers (TVM's disco), the order of their steps, and its end.
+ * \brief Session of workers (TVM's disco): the order of its steps, and its end.
  *
  * Disco's workers end the process when anything they run throws, so the only function that disco
  * ever calls on a worker is distir.runtime.guarded_call(session id, step): it runs the worker's
@@ -31,7 +31,7 @@
 
 namespace distir::runtime {
 
-/*! \brief What a job has to do with jobs that were submitted before. */
+/*! \brief Relation of a job to jobs that were submitted before. */
 struct QueuedBehind {
   using Jobs = tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::ObjectRef>>;
 
@@ -71,7 +71,7 @@ class SessionObj : public tvm::ffi::Object {
    * the process nothing happens. */
   void Close();
 
-  /*! \brief How many workers are not done with a job and do not wait for others. */
+  /*! \brief Number of workers that are not done with a job and do not wait for others. */
   int NumRunning(const JobObj& job) const;
 
   /*!
@@ -103,7 +103,7 @@ class SessionObj : public tvm::ffi::Object {
     tvm::ffi::Any leave;
   };
 
-  /*! \brief Whether this process is a fork of the one that has the workers. */
+  /*! \brief True if this process is a fork of the one that has the workers. */
   bool IsFork() const;
   bool IsOwnWorker() const;
 

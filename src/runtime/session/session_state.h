@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/session_state.h
- * \brief What the controller and the workers of one session share: devices, backend, first failure.
+ * \brief Shared state of one session's controller and workers: devices, backend, first failure.
  *
  * The first failure wins: it is recorded once, the backend is aborted, and whatever the other
  * workers raise while they unwind is a consequence and not reported.
@@ -25,7 +25,7 @@
 
 namespace distir::runtime {
 
-/*! \brief Why a session cannot go on. */
+/*! \brief Reason why a session cannot go on. */
 struct Failure {
   int rank;               // -1 if the controller ended the session
   std::string function;   // what the controller asked for
@@ -44,7 +44,7 @@ class SessionState {
   SessionState(std::vector<int> device_ids, const std::string& ccl);
   /*!
    * \brief The state of one worker that is a process.
-   * \param operator_names What each worker runs; in memory that outlives this object.
+   * \param operator_names Names of what each worker runs; in memory that outlives this object.
    */
   SessionState(std::vector<int> device_ids, std::shared_ptr<Backend> backend,
                std::vector<SharedText*> operator_names);

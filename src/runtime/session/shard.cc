@@ -35,7 +35,7 @@ constexpr int64_t kSmallestSeenBytes = 64 << 10;
 // Smaller tensors that stay are allocated as others are.
 constexpr int64_t kSmallestOwnPages = 64 << 10;
 
-// What a process keeps of the memory of gathered results that are gone.
+// Bytes of freed gathered results that a process keeps for reuse.
 constexpr size_t kMostKeptBytes = size_t{256} << 20;
 
 ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype) {
@@ -127,7 +127,7 @@ ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
 /*! \brief Gives the system what this process keeps of the memory of tensors that are gone. */
 void ReturnMemory() {
   GatheredResults().FreeKept();
-  // What virtual machines allocate comes from a pool that all of them share.
+  // Virtual machines allocate from a pool that all of them share.
   if (auto clear = ffi::Function::GetGlobal("vm.builtin.memory_manager.clear")) {
     try {
       (*clear)();
@@ -204,7 +204,7 @@ void CopyBox(const ShardObj& shard, char* target, const std::vector<int64_t>& ta
       << shard.file << " was cut off while it was read, or cannot be read";
 }
 
-/*! \brief Whether the array, or all parts together, have every element of a shard. */
+/*! \brief True if the array, or all parts together, have every element of a shard. */
 bool IsFull(const ShardObj& shard) {
   if (shard.data != nullptr) return shard.inside == shard.extent;
   int64_t found = 0;

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/shard.h
- * \brief Cutting a worker's shard out of a global array in host memory, and pasting it back.
+ * \brief Cuts a worker's shard out of a global array in host memory, and pastes it back.
  *
  * The controller describes shards (distir.runtime.shard) and passes them as arguments of a job;
  * each worker cuts its own on its own thread, straight from the caller's memory.

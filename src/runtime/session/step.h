@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/step.h
- * \brief A worker's part of a step, whatever the worker is, and what is told of its failure.
+ * \brief Runs a worker's part of a step, and describes its failure.
  */
 #ifndef DISTIR_RUNTIME_SESSION_STEP_H_
 #define DISTIR_RUNTIME_SESSION_STEP_H_
@@ -24,7 +24,7 @@ namespace distir::runtime {
 Failure DescribeCurrentException(int rank, const std::string& function,
                                  const std::string& operation);
 
-/*! \brief Which of a session's steps. */
+/*! \brief Number of a session's step. */
 struct StepNumber {
   int64_t step;
   int64_t call;  // the first step of the call of a function that it is part of

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/virtual_machine.cc
- * \brief A virtual machine for one worker, and the small functions that jobs need besides.
+ * \brief Makes a worker's virtual machine; registers small functions that steps need.
  *
  * The executable is handed over inside the process: its code and constants are shared, every
  * worker has a machine of its own.
@@ -34,7 +34,7 @@ ffi::Function Entry(const ffi::Module& module, const char* name) {
 
 /*!
  * \brief Makes a virtual machine on the device of the worker that calls, otherwise on the host.
- * \param operator_callback What the machine calls around each of its operators, or None.
+ * \param operator_callback Function that the machine calls around each operator, or None.
  * \throws InternalError if the executable needs a packed function that does not exist.
  */
 ffi::Module LoadVirtualMachine(const ffi::Module& executable,

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/worker_context.h
- * \brief Who the current thread is: its session, rank and device, and its resolved descriptors.
+ * \brief Context of the current thread: session, rank, device, and resolved descriptors.
  *
  * A session's worker runs on one thread for as long as the session lives. Builtins are called by
  * compiled programs, which pass no context, so they find it here.
@@ -51,7 +51,7 @@ class WorkerContext {
   Communicator& communicator() { return *communicator_; }
   int rank() const { return rank_; }
   int device_id() const { return device_id_; }
-  /*! \brief Where this worker's tensors lie. */
+  /*! \brief Device of this worker's tensors. */
   DLDevice memory() const { return memory_; }
 
   /*! \brief Opens groups together with all other workers; see Communicator::OpenPartition. */
@@ -63,13 +63,13 @@ class WorkerContext {
   /*! \brief This worker's part of a segment plan. */
   const SegmentPlan& FindSegmentPlan(const tvm::ffi::String& plan);
 
-  /*! \brief What it has sent and received. */
+  /*! \brief Bytes that the worker has sent and received. */
   Traffic& traffic() { return traffic_; }
 
-  /*! \brief What records its operators; null where nobody asks for it. */
+  /*! \brief Recorder of the worker's operators; null while it is not profiled. */
   std::unique_ptr<Profile> profile;
 
-  /*! \brief When the last value came from another mesh, as WorkTime has it. */
+  /*! \brief Time at which the last value came from another mesh, as WorkTime has it. */
   double received_at = 0;
 
  private:

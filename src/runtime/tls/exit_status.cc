@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/exit_status.cc
- * \brief By on_exit of the GNU C library, which is the only one that is told the status.
+ * \brief Reports the exit status by on_exit of the GNU C library, the only hook that receives it.
  */
 #include "runtime/tls/exit_status.h"
 

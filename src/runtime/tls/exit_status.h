@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/exit_status.h
- * \brief Others learn the status with which this process exits.
+ * \brief Passes the exit status of this process to a callback.
  */
 #ifndef DISTIR_RUNTIME_TLS_EXIT_STATUS_H_
 #define DISTIR_RUNTIME_TLS_EXIT_STATUS_H_

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/openssl.h
- * \brief What is used of OpenSSL 3, declared without its headers, loaded at first use.
+ * \brief Declarations of OpenSSL 3 functions in use, without its headers, loaded at first use.
  *
  * Objects are void*. The names, types and numbers are those of OpenSSL's documented interface,
  * which stays the same for all of version 3.

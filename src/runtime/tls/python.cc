@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/python.cc
- * \brief TLS for Python's connections between hosts, through sockets that do not block.
+ * \brief TLS for Python's connections between hosts, over non-blocking sockets.
  */
 #include <sys/socket.h>
 #include <tvm/ffi/container/array.h>
@@ -22,7 +22,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-// What one call from Python reads or writes at the most.
+// Limit of the bytes that one call from Python reads or writes.
 constexpr int64_t kTurnBytes = int64_t{1} << 20;
 
 class IdentityObj : public ffi::Object {

@@ -22,14 +22,14 @@ constexpr char kSecretLabel[] = "EXPORTER-distir";
 constexpr char kNotVerified[] = "certificate verify failed";  // as OpenSSL says it
 constexpr char kKeyName[] = "distir";
 
-// What a record costs a key beside its bytes: a small one has as many blocks of the cipher again.
+// Bytes that a record costs a key on top of its data, as a small one has as many blocks again.
 constexpr int64_t kBytesOfARecord = 32;
 
-// What one call of SSL_read or SSL_write is given; a record has 2^14 bytes.
+// Bytes given to one call of SSL_read or SSL_write; a record has 2^14 bytes.
 constexpr size_t kMostBytes = size_t{1} << 20;
 
-// What one call reads of the socket; a record has some 2^14 bytes. Messages that tell of new keys
-// are no data, so a call would go on for as long as the other side sends them.
+// Bytes that one call reads of the socket; a record has some 2^14 bytes. Messages on new keys are
+// no data, so a call would go on for as long as the other side sends them.
 constexpr size_t kMostRead = size_t{1} << 16;
 
 constexpr int64_t kSecondsOfADay = 24 * 3600;
@@ -227,7 +227,7 @@ unsigned TlsStream::FindKey(void* ssl, const char*, unsigned char* key, unsigned
   return static_cast<TlsStream*>(OpenSsl().SSL_get_ex_data(ssl, 0))->CopyKey(key, max_key);
 }
 
-// What a call of OpenSSL that was not successful means.
+// Result of an OpenSSL call that was not successful.
 ssize_t TlsStream::Outcome(int result) {
   const OpenSslFunctions& openssl = OpenSsl();
   const int system_error = errno;

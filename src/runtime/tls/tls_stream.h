@@ -1,6 +1,6 @@
 /*!
  * \file runtime/tls/tls_stream.h
- * \brief TLS 1.3 over a socket that does not block.
+ * \brief TLS 1.3 stream over a non-blocking socket.
  *
  * There are two ways for both ends to know each other. For connections that prove the token it is
  * by certificates (Identity): the proof covers Binding(), so that somebody in the middle, with a
@@ -23,13 +23,13 @@
 
 namespace distir::runtime::tls {
 
-/*! \brief What of reading and writing is no number of bytes. */
+/*! \brief Results of Read and Write that are not byte counts. */
 constexpr ssize_t kEnded = 0;       // by the other side, or because something is wrong: why()
 constexpr ssize_t kWaitsRead = -1;  // try again when there is something to be read
 constexpr ssize_t kWaitsWrite = -2;
 
 /*!
- * \brief What is written with one key. RFC 8446 (5.5) has a key of AES-GCM used for at most 2^24.5
+ * \brief Limit of bytes written with one key: RFC 8446 (5.5) allows AES-GCM at most 2^24.5
  * records of 2^14 bytes.
  */
 constexpr int64_t kBytesOfAKey = int64_t{1} << 37;
@@ -68,7 +68,7 @@ class TlsStream {
  public:
   /*!
    * \param socket A connected socket.
-   * \param connecting Whether this is the end that has connected.
+   * \param connecting True if this is the end that has connected.
    * \param identity Has to stay as long as this.
    * \param name The address that was dialled, without port; where there is an authority, the
    *        certificate has to be for it.
@@ -87,21 +87,21 @@ class TlsStream {
 
   /*! \brief 1 when it is made. */
   ssize_t Handshake();
-  /*! \brief How many bytes were read. */
+  /*! \brief Number of bytes that were read. */
   ssize_t Read(char* data, size_t size);
   /*!
-   * \brief How many bytes were written. What was not is written by a call that begins with the same
-   *        bytes.
+   * \brief Number of bytes that were written. A call that begins with the same bytes writes the
+   *        rest.
    */
   ssize_t Write(const char* data, size_t size);
 
   /*! \brief Gives the socket back: from now on the stream has ended. */
   void Close();
 
-  /*! \brief As Close, in a fork, where nobody may release the lock that a thread had. */
+  /*! \brief Closes the stream in a fork, where nobody may release the lock that a thread had. */
   void Forget() { socket_.descriptor.Close(); }
 
-  /*! \brief Why it has ended, or an empty string if the other side has just ended it. */
+  /*! \brief Reason why it has ended, or an empty string if the other side has just ended it. */
   std::string why() const;
 
   /*!

@@ -1,6 +1,6 @@
 /*!
  * \file target/cpu/collective_memory.h
- * \brief Which operands and results of collectives get memory of the runtime instead of TVM's.
+ * \brief Finds operands and results of collectives that get memory of the runtime instead of TVM's.
  */
 #ifndef DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_
 #define DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_
@@ -11,7 +11,7 @@ namespace distir {
 namespace target {
 
 /*!
- * \brief Whether a type is of tensors of at least 16384 elements, or of a symbolic number. Smaller
+ * \brief True if a type is of tensors of at least 16384 elements, or of a symbolic number. Smaller
  * ones stay with their neighbours in the memory that TVM plans.
  */
 bool IsLargeTensor(const ir::Type& type);

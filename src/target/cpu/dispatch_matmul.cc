@@ -55,7 +55,7 @@ bool IsComputed(DLDataType dtype) {
   return dtype.code == kDLFloat && (dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64);
 }
 
-/*! \brief Whether the runtime computes with these dtypes: with float64 only where all are. */
+/*! \brief True if the runtime computes with these dtypes: with float64 only where all are. */
 bool AreComputed(const ir::TensorType& a, const ir::TensorType& b, const ir::TensorType& result) {
   bool any_double = false;
   bool all_double = true;
@@ -98,8 +98,8 @@ bool HasRepeated(Labels labels) {
   return std::adjacent_find(labels.begin(), labels.end()) != labels.end();
 }
 
-/*! \brief Whether it is one that BLAS computes: nothing repeated or summed alone, something
- * contracted. */
+/*! \brief True if BLAS computes the contraction: no label is repeated in or summed over a single
+ * operand, and some label is contracted. */
 bool IsProduct(const Contraction& contraction) {
   const auto& [left, right] = contraction.labels;
   bool contracts = false;
@@ -113,7 +113,7 @@ bool IsProduct(const Contraction& contraction) {
   return contracts && !HasRepeated(left) && !HasRepeated(right) && !HasRepeated(contraction.result);
 }
 
-/*! \brief Whether there is too little to multiply; symbolic sizes count as enough. */
+/*! \brief True if there is too little to multiply; symbolic sizes count as enough. */
 bool IsSmall(const Contraction& contraction) {
   std::unordered_map<int, int64_t> sizes;
   for (int i = 0; i < 2; ++i) {

@@ -1,6 +1,6 @@
 /*!
  * \file target/cpu/passes.h
- * \brief What is done to a worker's program that will run on CPUs. Each is one file.
+ * \brief Passes on a worker's program for CPUs. Each is one file.
  *
  * Each function returns the module itself where it has nothing to do.
  */

@@ -43,7 +43,7 @@ std::optional<abi::Collective> EqualResultOf(const ir::Expr& value) {
   return std::nullopt;
 }
 
-/*! \brief Which results may be shared. */
+/*! \brief Set of results that may be shared. */
 class Sharing {
  public:
   explicit Sharing(const ir::Function& function) { VisitSeq(function.body()); }
@@ -84,7 +84,7 @@ class Sharing {
     if (EqualResultOf(value).has_value() && IsLargeTensor(value.ty())) results_.insert(var.get());
   }
 
-  /*! \brief What these expressions use stays the worker's own. */
+  /*! \brief Keeps the variables that these expressions use as the worker's own. */
   void Keep(const ir::Expr& expr) {
     ir::VisitUses(expr, [this](const ir::Var& var) { results_.erase(RootOf(var)); });
   }

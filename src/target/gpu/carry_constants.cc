@@ -33,7 +33,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-// What relax.build gives an executable besides its code.
+// Attribute with the modules that relax.build adds to an executable besides its code.
 constexpr const char* kExternalModules = "external_mods";
 const std::string kPrefix = "distir.constant.";
 

@@ -1,4 +1,4 @@
-"""What a listing says of weights of experts that are sent since tokens are not dispatched."""
+"""Notes in a listing of redistributions on expert weights that are sent undispatched."""
 
 import pytest
 import tvm

@@ -58,7 +58,7 @@ SHARDINGS = [
 
 
 def rows_of(dims, device, size):
-    """Which elements of a matrix a device of a 3x2 mesh has, by its axes from major to minor."""
+    """Elements of a matrix on one device of a 3x2 mesh; axes of a dim are major to minor."""
     places = {"a": (device // 2, 3), "b": (device % 2, 2)}
     found = []
     for entry in dims:

@@ -1,4 +1,4 @@
-"""What a module sends although nobody asked for it, why, and which annotations avoid it."""
+"""Redistributions that a module did not ask for: their cause, and annotations that avoid them."""
 
 import json
 import random
@@ -32,7 +32,7 @@ def base(name):
 
 
 def moves_data(placements):
-    """Whether a placement needs elements that another does not have: no axis is only cut."""
+    """True if a change of placement needs elements of other devices, not only a slice."""
     before, after = placements
     return any(old != "R" and old != new for old, new in zip(before, after, strict=True))
 

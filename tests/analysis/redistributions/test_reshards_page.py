@@ -1,4 +1,4 @@
-"""What docs/reshards.md shows."""
+"""Runs the examples of docs/reshards.md."""
 
 import re
 import runpy

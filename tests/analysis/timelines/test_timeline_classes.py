@@ -17,7 +17,7 @@ from distir_ext.analysis import simulate
 
 @pytest.fixture
 def problems(monkeypatch):
-    """What the native library is asked."""
+    """Records the problems that are passed to the native simulator."""
     found = []
     simulation = importlib.import_module("distir_ext.analysis.simulate")._Simulation
     ask = simulation._problem

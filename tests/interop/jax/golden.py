@@ -109,7 +109,7 @@ def lookups():
 
 
 def exported(name):
-    """What jax.export exports of a case."""
+    """Exports a case with jax.export."""
     make, specs, _, rows = CASES[name]
     sizes = jax.export.symbolic_shape(rows) if rows else ()
     function, arguments = make()

@@ -71,7 +71,7 @@ def changed(text, dice):
 
 
 def outcome(text, context):
-    """What becomes of a text: "no StableHLO", "refused" or "imported"."""
+    """Imports a text; returns "no StableHLO", "refused" or "imported"."""
     try:
         module = ir.Module.parse(text, context)
     except (ir.MLIRError, ValueError):

@@ -23,7 +23,7 @@ def exported(mod, **axes):
 
 
 def results(mod, *arguments):
-    """What a program on one device gives for these arguments."""
+    """Runs the exported program on one device with these arguments."""
     return [np.asarray(each) for each in jax.tree.leaves(jax.jit(exported(mod).call)(*arguments))]
 
 

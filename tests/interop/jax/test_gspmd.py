@@ -32,13 +32,13 @@ def module(x, w="", result="", lines="", shape="8x16", given="%sum", attrs=""):
 
 
 def stated(text, **options):
-    """What Shardy's words are for what a program states, and its meshes."""
+    """Shardings that a program states, in Shardy's notation, and its meshes."""
     meshes, found = shardy.shardings(from_stablehlo(text, **options))
     return {name: str(each) for name, each in found.items()}, meshes
 
 
 def propagated(text):
-    """The same of all values, as propagation leaves it."""
+    """Shardings of all values after propagation, in Shardy's notation, and the meshes."""
     mod = dx.transform.PropagateSharding()(from_stablehlo(text))
     meshes, found = shardy.shardings(mod)
     return {name: str(each) for name, each in found.items()}, meshes

@@ -1,4 +1,4 @@
-"""What the importer makes of names, shardings and texts, and what it refuses."""
+"""Tests of the importer: names, shardings, texts, and errors."""
 
 import doctest
 import re

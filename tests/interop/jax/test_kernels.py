@@ -1,4 +1,4 @@
-"""What no operator of Relax computes: bits, random numbers, regions of any kind, sharded in two."""
+"""StableHLO without an operator in Relax, sharded in two: bits, random numbers, regions."""
 
 import numpy as np
 import pytest

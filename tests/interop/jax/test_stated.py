@@ -1,4 +1,4 @@
-"""What Shardy's shardings of a StableHLO module say, form by form: it is taken, or refused."""
+"""Tests of each form of Shardy sharding in a StableHLO module: imported, or refused."""
 
 import re
 

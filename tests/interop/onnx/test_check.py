@@ -1,4 +1,4 @@
-"""What a configuration must not say; onnx.checker accepts every one of these."""
+"""Invalid device configurations, each of which onnx.checker accepts."""
 
 import dataclasses
 

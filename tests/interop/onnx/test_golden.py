@@ -18,7 +18,7 @@ NAMES = sorted(path.stem for path in GOLDEN.glob("*.textproto"))
 
 
 def described(name):
-    """What is read of a file, its module before and after propagation, and what is written."""
+    """Describes a file: configuration, module before and after propagation, written model."""
     text = (GOLDEN / f"{name}.textproto").read_text("utf-8")
     model = text_format.Parse(text, ModelProto())
     violations = dx.interop.onnx.check(model)

@@ -1,4 +1,4 @@
-"""How a model and its configuration become an annotated module."""
+"""Import of ONNX models with device configurations to annotated modules."""
 
 import importlib
 import sys

@@ -29,7 +29,7 @@ def propagated(model, configuration=None):
 
 
 def targets(model, name):
-    """What a configuration says, tensor by tensor."""
+    """Targets of a configuration, by node index and tensor name."""
     proto = ir.to_proto(model) if isinstance(model, ir.Model) else model
     (chosen,) = (each for each in dx.interop.onnx.read(proto) if each.name == name)
     plan = plan_targets(chosen, proto.graph.node, [each.name for each in proto.graph.input])
@@ -56,7 +56,7 @@ def meaning(target, rank=4):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_round_trip(name):
-    """What was stated is written as it was, and what was found is found again."""
+    """Stated shardings are written unchanged, and propagated shardings survive a round trip."""
     model = MODELS[name]()
     (stated,) = model.device_configurations
     written = dx.interop.onnx.write(propagated(model), model, "found")

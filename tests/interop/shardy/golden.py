@@ -12,7 +12,7 @@ GOLDEN = [(text, printed.strip()) for text, printed in zip(_LINES[::2], _LINES[1
 
 
 def printed_again(text):
-    """What the package prints of an attribute of any kind."""
+    """Parses a Shardy attribute of any kind, and prints it."""
     if text.startswith("#sdy.mesh"):
         return str(shardy.parse_mesh(text))
     if text.startswith("#sdy.sharding_per_value"):

@@ -128,7 +128,7 @@ THREAD = [
 
 
 def test_a_program_of_version_1_becomes_one_of_shardy_and_comes_back():
-    """What https://github.com/pytorch/xla/issues/9348 asks for."""
+    """The conversion that https://github.com/pytorch/xla/issues/9348 asks for."""
     mesh = gspmd.common_mesh(THREAD)
     assert shardy.LogicalMesh.from_mesh(mesh).body() == '<["x"=2, "y"=4]>'
     found = [replace(gspmd.parse(text).to_shardy(mesh, 2), mesh="mesh") for text in THREAD]

@@ -131,13 +131,13 @@ def error(actual, wanted):
 
 
 def run(sharded, *inputs, params=None):
-    """What a partitioned model computes, as torch has it."""
+    """Runs a partitioned model on torch tensors."""
     with dx.Session(sharded.mesh) as session:
         return torch.from_dlpack(sharded.load(session, params)(*inputs)).numpy().copy()
 
 
 def kinds(sharded):
-    """How often which collective runs in one step."""
+    """Counts the collectives of one step by kind."""
     counts = {}
     for each in dx.analysis.collectives(dx.lower(sharded.mod)):
         counts[each.kind] = counts.get(each.kind, 0) + each.count

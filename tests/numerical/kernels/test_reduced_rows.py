@@ -63,7 +63,7 @@ def test_numbers(number, operator, symbolic, sample):
 
 
 def iterations(function):
-    """How often the stores of a kernel run."""
+    """Counts the executions of a kernel's stores."""
     total = 0
 
     def visit(statement, times):

@@ -16,7 +16,7 @@ EVEN = {1: (16,), 2: (8, 12), 3: (4, 8, 4)}
 
 
 def looked_along(spatial: tuple[int, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """What a case says of spatial dimensions p, q and r of which shards get windows."""
+    """Sizes of those spatial dimensions p, q and r whose windows cross shards in this case."""
     width, stride = options["pool_size"], options.get("strides", 1)
     padding, dilation = options.get("padding", 0), options.get("dilation", 1)
     sizes = {}

@@ -24,7 +24,7 @@ def assert_same_numbers(program, mesh, plan, wanted, inputs, *names, tolerance=1
 
 
 def assert_keeps_numbers(legal, mesh, wanted, inputs, *names, tolerance=1e-5, **options):
-    """The same for a program that is legalised already."""
+    """Checks a legalised program against `wanted`, before and after optimisation."""
     result = optimized(legal, *names, **options)
     with dx.Session(mesh) as session:
         for mod in (legal, result):

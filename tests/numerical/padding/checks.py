@@ -16,7 +16,7 @@ TOLERANCE = {"float16": 4e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-1
 
 
 def whole(program: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What TVM computes on one device."""
+    """Runs a program on one device with TVM alone."""
     with tvm.transform.PassContext(disabled_pass=["StaticPlanBlockMemory"]):
         executable = tvm.compile(program, QUICK)
     machine = relax.VirtualMachine(executable, tvm.cpu())

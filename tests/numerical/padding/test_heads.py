@@ -110,7 +110,7 @@ def test_weights_from_files_are_cut_at_heads(tmp_path):
 
 
 def test_results_are_arguments_of_other_grains(session_of):
-    """What one program returns in whole heads another takes in even columns, and back."""
+    """Results padded to heads are arguments of a program that pads to columns, and back."""
 
     @I.ir_module
     class Split:

@@ -46,7 +46,7 @@ def by_numpy(ids, embed, head):
 
 
 def sent(mod, mesh):
-    """How often each kind of collective sends how many bytes from a device."""
+    """Lists (kind, bytes sent per device) of each collective."""
     return [
         (each.kind, each.bytes_per_device)
         for each in dx.analysis.collectives(dx.lower(dx.annotate(mod, mesh, PLAN)))

@@ -55,6 +55,6 @@ def test_rule(op, mesh, cases, sample, session_of):
 
 
 def shardable(op: str) -> bool:
-    """Whether any dimension of any case has a factor."""
+    """True if any dimension of any case has a factor."""
     letters = "".join(o.letters for case in CASES[op] for o in case.operands)
     return any(letter.isalpha() for letter in letters)

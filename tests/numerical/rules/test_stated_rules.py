@@ -1,4 +1,4 @@
-"""What users state rules for, on shards."""
+"""Operators with rules that users state, on shards."""
 
 from __future__ import annotations
 

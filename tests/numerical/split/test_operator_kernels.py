@@ -45,7 +45,7 @@ def arrays(mod):
 
 
 def alone(mod, *args):
-    """What TVM computes without us."""
+    """Runs a module with TVM alone."""
     machine = tvm.relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
     return machine["main"](*(tvm.runtime.tensor(each) for each in args)).numpy()
 

@@ -64,7 +64,7 @@ def test_a_sum_in_float16(session_of):
 
 
 def sent(mod, mesh, plan):
-    """How many collectives there are, and what a device sends in all of them."""
+    """Returns the number of collectives, and the bytes that a device sends in them."""
     found = dx.analysis.collectives(dx.lower(dx.annotate(mod, mesh, plan)))
     return sum(each.count for each in found), sum(
         each.count * each.bytes_per_device for each in found

@@ -1,4 +1,4 @@
-"""What generated CUDA source says of sums."""
+"""Reads the accumulators of sums in generated CUDA source."""
 
 from __future__ import annotations
 

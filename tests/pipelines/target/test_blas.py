@@ -1,4 +1,4 @@
-"""Which BLAS is used."""
+"""Choice of the BLAS library."""
 
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +11,7 @@ from distir_ext._runtime import blas_library
 
 @pytest.fixture
 def told(monkeypatch):
-    """What the native library is told, instead of telling it."""
+    """Records settings for the native library instead of applying them."""
     calls = []
     monkeypatch.setattr(
         blas_library.tvm_ffi, "get_global_func", lambda name: lambda *a: calls.append(a)

@@ -1,4 +1,4 @@
-"""What is compiled for CPUs: the host's target, kernels with schedules, exponentials."""
+"""Compilation for CPUs: the host's target, scheduled kernels, exponentials."""
 
 import re
 import time

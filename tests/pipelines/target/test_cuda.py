@@ -188,7 +188,7 @@ def test_products_of_bfloat16_are_those_of_float16_but_for_the_type():
 
 
 def test_other_threads_get_answers_of_tvm():
-    """What one thread takes bfloat16 for does not concern the others."""
+    """The substitution of float16 for bfloat16 in one thread does not affect other threads."""
 
     def block(read, written):
         places = ([SimpleNamespace(source=SimpleNamespace(dtype=each))] for each in (read, written))
@@ -265,7 +265,7 @@ def test_architectures_of_nvcc(no_compiler, monkeypatch, tmp_path):
 
 
 def test_architectures_without_a_compiler(no_compiler):
-    """Where the executable is loaded there may be one that knows more."""
+    """The host that loads the executable may have a newer compiler."""
     _nvidia.check_architecture("sm_999")
     with pytest.raises(ValueError, match=r'"sm_70"; CUDA 13 compiles for sm_75 and later\. '):
         _nvidia.check_architecture("sm_70")

@@ -1,4 +1,4 @@
-"""What stands in for GPUs: a library that is made of the C++ files of tests/gpu."""
+"""Builds the stand-in for GPUs: a library made of the C++ files of tests/gpu."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stand_in(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder():
-    """Where what stands in for NCCL has its files: in memory, if there is such a place."""
+    """Folder for the files of NCCL's stand-in: in memory if possible."""
     in_memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as made:
         yield made

@@ -85,7 +85,7 @@ PARTS = {
 
 
 def header_folders():
-    """Where packages and systems have the headers."""
+    """Include folders of packages and of the system."""
     roots = [*_nvidia.package_roots(), Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda")]
     folders = [folder for root in roots for folder in [root / "include", *root.glob("*/include")]]
     return [folder for folder in folders if folder.is_dir()]

@@ -1,4 +1,4 @@
-"""What tests connect to: something that listens, an agent in this process, a relay between."""
+"""Servers that tests connect to: a listener, an agent in this process, a relay between."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_only_so_many_are(monkeypatch):
 
 
 def test_a_failure_is_raised_at_once_and_the_others_are_undone(monkeypatch):
-    """What is under way behind it is undone when it ends, and no other one begins."""
+    """Calls in progress are undone when they end, and no further one begins."""
     monkeypatch.setattr(module, "MOST_AT_ONCE", 3)
     begun, go_on, late, undone = threading.Event(), threading.Event(), threading.Event(), []
 

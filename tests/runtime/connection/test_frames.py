@@ -1,4 +1,4 @@
-"""What arrives from a worker or a controller that says anything: an error, never more than that."""
+"""Malformed frames from a worker or a controller: each is an error, and no more than that."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ..lateness import SANITIZED
 
 
 def read(header, data=b"", prefix=None, **options):
-    """What a reader makes of a frame of this header, which is any JSON value or bytes."""
+    """Reads a frame with this header, which is any JSON value or bytes."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     ours, theirs = socket.socketpair()
     with ours, theirs:

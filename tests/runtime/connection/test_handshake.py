@@ -180,7 +180,7 @@ def test_a_session_starts_among_five_hundred_strangers(agents, start_agent, tmp_
 
 
 def begin_among_strangers(agent, descriptors):
-    """How long it takes, in seconds."""
+    """Time that the start of a session takes, in seconds."""
     address = agent.address
     if descriptors is not None:
         psutil.Process(agent.process.pid).rlimit(psutil.RLIMIT_NOFILE, (descriptors,) * 2)

@@ -68,7 +68,7 @@ class Board:
         tvm_ffi.get_global_func("distir.runtime.process_board_abort")(self.native)
 
     def all_reduce(self, rank, peers=(), values=None, times=1, patience=20):
-        """What a worker makes of all-reduces in a thread of its own: its result, or its error.
+        """Runs all-reduces of a worker in a thread of its own; returns its result or its error.
 
         After so many seconds its session is ended.
         """
@@ -109,7 +109,7 @@ class Board:
 
 
 def after(message):
-    """What a worker makes of an all-reduce when its peer on another host sends this."""
+    """Runs a worker's all-reduce whose peer on another host sends this message."""
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.sendall(message)
@@ -161,7 +161,7 @@ IN_FLIGHT = 1 << 20
 
 @pytest.mark.parametrize("num_bytes", [0, 1000, 1 << 18])
 def test_peer_that_never_stops_to_send(num_bytes):
-    """What nobody receives: half of what a host's memory has room for, then the session ends."""
+    """Unreceived messages take at most half of the host's memory limit; then the session ends."""
     ours, theirs = socket.socketpair()
     message = header(scope=7, num_bytes=num_bytes) + bytes(num_bytes)
     sent = 0

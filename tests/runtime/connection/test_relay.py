@@ -1,4 +1,4 @@
-"""What a host's agent passes on between a controller and its workers."""
+"""Messages that a host's agent relays between a controller and its workers."""
 
 from __future__ import annotations
 

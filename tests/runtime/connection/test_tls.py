@@ -208,7 +208,7 @@ def test_new_keys_when_sockets_are_full():
 
 
 def handshake_of(streams):
-    """What both ends raise."""
+    """Errors that both ends of a connection raise."""
     raised = [None, None]
 
     def make(index):

@@ -1,4 +1,4 @@
-"""What a controller sends for a load and for a call, as numbers of frames and bytes.
+"""Messages of a controller for a load and for a call, as numbers of frames and bytes.
 
 They do not grow with workers times arguments: workers that do the same are sent the same, a host is
 sent it once, and weights are named when a program is loaded and not in calls.
@@ -66,7 +66,7 @@ class CountedStream:
 
 
 class Counted:
-    """What the controller of a session does: frames that it makes, bytes of each stream."""
+    """Counts the frames that a session's controller makes, and the bytes of each stream."""
 
     def __init__(self, session, frames):
         self._frames = frames
@@ -108,7 +108,7 @@ def counted(frames):
 
 @pytest.fixture(scope="module")
 def counted_hosts(agents, frames):
-    """The same of two hosts."""
+    """Session on two hosts, with its counts of frames and bytes."""
     hosts = dx.Hosts([agent.address for agent in agents])
     with Session(4, workers=hosts) as session:
         yield session, Counted(session, frames)

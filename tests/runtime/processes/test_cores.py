@@ -1,4 +1,4 @@
-"""Which cores workers use: those of one machine share them, however many hosts it is."""
+"""Assignment of cores to workers; hosts on one machine share its cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether workers of several hosts wait for ever; a simulation says what is true."""
+"""Deadlock detection among workers of several hosts, checked against a simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How worker processes start: what they import, and what is there when it is needed."""
+"""Start of worker processes: their imports, and modules that are loaded on demand."""
 
 from __future__ import annotations
 

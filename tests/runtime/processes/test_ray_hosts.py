@@ -1,4 +1,4 @@
-"""What users state of a Ray cluster is looked at before anything starts, and without Ray."""
+"""Checks of a user's Ray settings before anything starts, and without Ray installed."""
 
 from __future__ import annotations
 

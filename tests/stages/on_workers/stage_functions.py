@@ -1,4 +1,4 @@
-"""What stages of test programs do; imported by the tests, and by workers that are processes."""
+"""Functions of pipeline stages; imported by the tests, and by workers that are processes."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def box(x):
 
 @tvm_ffi.register_global_func("distir_test.stages.unbox", override=True)
 def unbox(held):
-    """What is in it."""
+    """Returns the content of a box."""
     return held[0]

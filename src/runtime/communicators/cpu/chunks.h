@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/chunks.h
- * \brief Cutting a box into chunks of bounded size that are contiguous in a row-major layout of it.
+ * \brief Splits a box into chunks of bounded size that are contiguous in its row-major layout.
  *
  * Example: a box of 3 x 8 with at most 4 elements has six chunks of 1 x 4.
  */
@@ -17,7 +17,7 @@ struct Chunk {
   std::vector<int64_t> begin;
   std::vector<int64_t> extent;
 
-  /*! \brief Where it begins in a layout with these strides. */
+  /*! \brief Offset of the chunk in a layout with these strides. */
   int64_t Offset(const std::vector<int64_t>& strides) const {
     int64_t offset = 0;
     for (size_t i = 0; i < begin.size(); ++i) offset += begin[i] * strides[i];

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/collective_call.h
- * \brief What a member of a group calls, so that others can see whether it is what they call.
+ * \brief Description of a member's collective call, by which a group checks that its calls agree.
  *
  * It lies in memory that processes share, or is sent to other hosts, so it has no pointers.
  */
@@ -30,7 +30,7 @@ struct CollectiveCall {
   CollectiveCall(const char* operation, int64_t step, DLDataType dtype, const int64_t* shape,
                  int ndim, int64_t argument0, int64_t argument1);
 
-  /*! \brief Whether this can be read at all: it may come from memory that others write to, or from
+  /*! \brief True if this can be read at all: it may come from memory that others write to, or from
    * another host. */
   bool IsWellFormed() const;
   bool Matches(const CollectiveCall& other) const;

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/device_communicator.h
- * \brief Collectives on tensors of GPUs, by a communicator for tensors in host memory.
+ * \brief Runs collectives on GPU tensors through a communicator for host memory.
  *
  * A collective waits for the worker's GPU, copies its operand to host memory, has the collective
  * done there, and copies the result back: kernels that the worker enqueues next see it. A library
@@ -24,7 +24,7 @@ class DeviceCommunicator : public Communicator {
  public:
   /*!
    * \param host Has the collectives that these are made of.
-   * \param library What `host` gives collectives to; null if there is none.
+   * \param library Library that `host` gives collectives to; null if there is none.
    * \param wait The worker's wait for anything.
    */
   DeviceCommunicator(std::unique_ptr<Communicator> host, std::unique_ptr<WorkerDevice> device,

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/direct_work.h
- * \brief What one member does of a collective when it can see the buffers of all members.
+ * \brief Computes one member's share of a collective when it can see the buffers of all members.
  *
  * All that can fail is done when the object is made; running it does not throw, since the other
  * members rely on this one by then. Members run it at the same time: each writes what no other one
@@ -33,8 +33,8 @@ struct Buffers {
 };
 
 /*!
- * \brief Where a member's part of an all-reduce begins, of `count` elements; its end is where the
- *        next one begins. Parts begin at cache lines, so that no two members write to one.
+ * \brief Begin of a member's part of an all-reduce of `count` elements; its end is where the next
+ *        one begins. Parts begin at cache lines, so that no two members write to one.
  */
 int64_t PartBegin(int64_t count, int size, int position);
 

@@ -14,8 +14,8 @@ using TensorView = Communicator::TensorView;
 // Up to here one round of messages is quicker than three.
 constexpr int64_t kSmallHierarchicalBytes = 16 << 10;
 
-// How many members of a group each host has, which has them one behind the other; 0 if it is
-// otherwise, or there is nothing to gain.
+// Number of a group's members on each host, if the hosts have equally many, consecutively; else 0,
+// also if there is nothing to gain.
 int MembersPerHost(const std::vector<int>& ranks, const std::vector<int>& host_of) {
   const int n = static_cast<int>(ranks.size());
   int m = 1;

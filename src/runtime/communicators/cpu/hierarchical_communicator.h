@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/cpu/hierarchical_communicator.h
- * \brief Collectives of groups on several hosts: first or last within each host, and between hosts
- * only what has to be sent there.
+ * \brief Hierarchical collectives of groups on several hosts: steps within each host, and the least
+ * traffic between hosts.
  *
  * A group of h hosts with m members each, host by host, is h groups within hosts and m across them,
  * of the members with the same place in their host:
@@ -38,7 +38,7 @@ class HierarchicalCommunicator : public Communicator {
   /*!
    * \param flat Has the collectives that these are made of.
    * \param host_of By rank the host of a worker.
-   * \param bitwise Whether sums keep the order of the group.
+   * \param bitwise True if sums keep the order of the group.
    */
   HierarchicalCommunicator(std::unique_ptr<Communicator> flat, std::vector<int> host_of,
                            bool bitwise)

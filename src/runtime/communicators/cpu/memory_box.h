@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/memory_box.h
- * \brief A box of a tensor in host memory: what is sent, where it is received.
+ * \brief Box of a tensor in host memory that is sent or received.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_MEMORY_BOX_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_CPU_MEMORY_BOX_H_

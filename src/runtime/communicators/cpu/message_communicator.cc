@@ -16,8 +16,7 @@ namespace distir::runtime::cpu {
 
 namespace {
 
-// What one message carries at most: a part of the second-level cache, so that receivers read what
-// the sender has just written.
+// Largest message: a part of the second-level cache, so that receivers read it from there.
 constexpr int64_t kChunkBytes = 128 << 10;
 // Up to here each member reduces everything by itself: the work costs less than one more wait. Of
 // two members each would read as many bytes in two rounds, so they always do.
@@ -25,7 +24,7 @@ constexpr int64_t kSmallBytes = 16 << 10;
 // From here on members that see each other's tensors work on them, which costs two more messages.
 constexpr int64_t kDirectBytes = 256 << 10;
 
-// Where a member's operand and result are; -1 where others do not see them.
+// Places of a member's operand and result; -1 if others do not see them.
 struct Places {
   int64_t x, out;
 };
@@ -164,7 +163,7 @@ class MessageCommunicator::Round {
   static constexpr int kToAll = -1;  // all other members
   void Send(int position, const char* source) { sends_.emplace_back(position, source); }
   void Receive(int position, char* target) { receives_.emplace_back(position, target); }
-  // What a member sends to itself.
+  // Copies the part that a member sends to itself.
   void Copy(const char* source, char* target) const {
     BoxCopy(extent_, source_strides_, target_strides_, element_bytes_).Run(source, target);
   }
@@ -280,7 +279,7 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
                 static_cast<int64_t>(kind), 0, [&] { return PackedAllReduce(call, x, out); }))
     return;
   const int n = group->size(), position = group->position;
-  // What is reduced in parts is sent on from the cache.
+  // A result that is reduced in parts is sent on from the cache.
   const bool in_parts = n > 2 && result_bytes > kSmallBytes;
   const ReduceFunction reduce = FindReduceFunction(
       x.dtype(), kind, in_parts ? ResultSize::kCached : ResultSizeOf(result_bytes));
@@ -300,7 +299,7 @@ void MessageCommunicator::AllReduce(Group* group, TensorView x, ReduceKind kind,
     reduce(sources.data(), n, 0, size, &result, 1);
     for (int j : conversation.others()) conversation.Release(messages[j]);
   };
-  // What others will need next is sent before this member waits for what it needs now.
+  // Data that others need next is sent before this member waits for its own.
   if (!in_parts) {
     const int64_t chunk = kChunkBytes / element_bytes;
     const int64_t num_chunks = std::max<int64_t>(1, (count + chunk - 1) / chunk);

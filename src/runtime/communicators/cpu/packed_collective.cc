@@ -11,7 +11,7 @@ namespace distir::runtime::cpu {
 
 namespace {
 
-// How many pieces are on their way at a time, so that one is packed while another is sent.
+// Number of pieces in flight, so that one is packed while another is sent.
 constexpr size_t kPiecesAtATime = 2;
 
 struct Piece {
@@ -32,7 +32,7 @@ class HostPieces : public PieceMemory {
   }
 };
 
-// Where equal blocks begin that lie in one tensor.
+// Begins of equal blocks that lie in one tensor.
 template <typename Char>
 std::vector<Char*> Blocks(Char* first, int count, int64_t step) {
   std::vector<Char*> blocks;

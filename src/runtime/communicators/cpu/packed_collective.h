@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/packed_collective.h
- * \brief A collective of a library (library_collectives.h), piece by piece.
+ * \brief Runs a library's collective (library_collectives.h) piece by piece.
  *
  * Blocks of tensors are packed into pieces of bounded size, some of which are on their way at a
  * time: so tensors need not be contiguous, counts fit into 32 bits, and memory that a library has
@@ -27,7 +27,7 @@ namespace distir::runtime::cpu {
 class PieceMemory {
  public:
   virtual ~PieceMemory() = default;
-  /*! \brief How many bytes the larger side of a piece has at most. */
+  /*! \brief Limit of the bytes on the larger side of a piece. */
   virtual int64_t piece_bytes() const = 0;
   virtual std::shared_ptr<char> New(int64_t num_bytes) = 0;
   virtual void Copy(const BoxCopy& copy, const char* source, char* target) = 0;
@@ -37,13 +37,13 @@ class PieceMemory {
 
 struct PackedCollective {
   LibraryCall call;
-  /*! \brief Of a block; strides in bytes. */
+  /*! \brief Extents and strides of a block; strides in bytes. */
   std::vector<int64_t> extent, source_strides, target_strides;
-  /*! \brief Where blocks begin: one, or one for each member. */
+  /*! \brief Begins of blocks: one, or one for each member. */
   std::vector<const char*> sources;
   std::vector<char*> targets;
 
-  /*! \brief What a member sends at least. */
+  /*! \brief Least number of bytes that a member sends. */
   int64_t LeastBytes(int num_members) const;
 
   /*! \param memory Of the host if it is null. */

@@ -35,7 +35,7 @@ struct MessageHeader {
   int64_t num_bytes = 0;
   CollectiveCall call;
 
-  /*! \brief Whether a message of at most so many bytes can have it, whoever has sent it. */
+  /*! \brief True if a message of at most so many bytes can have it, whoever has sent it. */
   bool IsValid(int64_t most_bytes) const {
     return num_bytes >= 0 && num_bytes <= most_bytes && call.IsWellFormed();
   }
@@ -49,14 +49,14 @@ struct Message {
   bool is_shared;        // whether the sender's memory has it
 };
 
-/*! \brief What a worker waits for, in words: "all_reduce over devices [0, 1]". */
+/*! \brief Describes the call that a worker waits in: "all_reduce over devices [0, 1]". */
 using Describe = std::function<std::string()>;
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /*! \brief Where the bytes of the next message are written; Post sends it. */
+  /*! \brief Reserves memory for the bytes of the next message; Post sends it. */
   virtual char* Reserve(const MessageHeader& header) = 0;
 
   /*!
@@ -82,13 +82,13 @@ class Transport {
   /*! \brief The step that the worker runs; messages say which one they are of. */
   virtual int64_t step() const = 0;
 
-  /*! \brief What has been sent to workers of other hosts, without headers. */
+  /*! \brief Bytes sent to workers of other hosts, without headers. */
   virtual int64_t bytes_to_hosts() const = 0;
-  /*! \brief Whether these workers, and this one, see each other's tensors of NewTensor. */
+  /*! \brief True if these workers, and this one, see each other's tensors of NewTensor. */
   virtual bool SeeTensors(const std::vector<int>& ranks) const = 0;
   /*! \brief A tensor that others may see where it lies. */
   virtual tvm::ffi::Tensor NewTensor(tvm::ffi::ShapeView shape, DLDataType dtype) = 0;
-  /*! \brief Where memory of this worker is, for others; -1 if it is not that of a NewTensor. */
+  /*! \brief Place of this worker's memory, for others; -1 if it is not that of a NewTensor. */
   virtual int64_t PlaceOf(const char* data) const = 0;
   /*!
    * \brief The memory at a place of another worker, or of this one, which it has sent.

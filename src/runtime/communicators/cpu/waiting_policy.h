@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/waiting_policy.h
- * \brief How long a thread that waits for its peers stays awake.
+ * \brief Time that a thread waiting for its peers stays awake.
  *
  * Peers usually arrive within microseconds, and sleeping and waking cost two system calls. Giving
  * up the core between two looks, instead of spinning on it, lets a peer run that has no core: with
@@ -15,12 +15,12 @@
 
 namespace distir::runtime::cpu {
 
-/*! \brief How often a thread gives up the core before it sleeps. */
+/*! \brief Number of times that a thread gives up the core before it sleeps. */
 constexpr int kYields = 100;
-/*! \brief The same where nobody wakes it, as it has to look itself: about a millisecond. */
+/*! \brief Number of times if nobody wakes it, so that it has to poll: about a millisecond. */
 constexpr int kYieldsOfLooking = 2000;
 
-/*! \brief Whether `ready()` became true before the thread should sleep. */
+/*! \brief True if `ready()` became true before the thread should sleep. */
 template <typename Ready>
 bool YieldUntil(Ready ready, int yields = kYields) {
   for (int i = 0; i < yields; ++i) {
@@ -32,7 +32,7 @@ bool YieldUntil(Ready ready, int yields = kYields) {
 
 /*! \brief A sleeper looks around this often even if nobody wakes it. */
 constexpr std::chrono::milliseconds kSleep{100};
-/*! \brief The same where nobody wakes it. */
+/*! \brief Sleep between two polls, if nobody wakes the thread. */
 constexpr std::chrono::microseconds kSleepOfLooking{50};
 
 }  // namespace distir::runtime::cpu

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/mpi/abi.h
- * \brief What is used of MPI, declared without its headers, in the three ABIs that there are.
+ * \brief Declarations of MPI functions in use, without MPI's headers, in its three ABIs.
  *
  * A library is loaded when a session asks for it, so one build of this library works with and
  * without any MPI. Constants are those of mpi_abi.h (the standard ABI of MPI 5), of MPICH's mpi.h
@@ -25,13 +25,13 @@ constexpr int kSuccess = 0;
 constexpr int kUndefined = -32766;  // MPI_UNDEFINED, in all of them
 constexpr int kErrorTextBytes = 512;
 
-/*! \brief What one ABI calls things. */
+/*! \brief Names and numbers of one ABI. */
 struct Abi {
   const char* name;
   // Threads: MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE.
   int serialized, multiple;
   int any_source, any_tag;
-  // Where MPI_SOURCE and MPI_TAG are in a status, in ints.
+  // Offsets of MPI_SOURCE and MPI_TAG in a status, in ints.
   int source_in_status, tag_in_status;
   // Those that are handles: numbers, or (Open MPI) 0 until symbols have been looked up.
   uintptr_t world, byte, errors_return;
@@ -70,7 +70,7 @@ constexpr Abi kMpichAbi{
     0x4c00013b,    0x4c00023c, 0x4c00043d, 0x4c00083e, 0x4c00040a, 0x4c00080b, 0x58000003,
     0x58000001,    0x58000002, 0x58000004};
 
-/*! \brief The same of Open MPI but for handles, which OpenMpiSymbols names. */
+/*! \brief Open MPI's ABI but for handles, which OpenMpiSymbols names. */
 constexpr Abi kOpenMpiAbi{
     "Open MPI's ABI", 2, 3, -1, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 

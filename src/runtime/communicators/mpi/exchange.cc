@@ -20,10 +20,10 @@ namespace {
 // Every MPI has tags up to here.
 constexpr int kMostTags = 32768;
 
-// How often what is sent is looked after while no worker waits.
+// Interval at which sent messages are looked after while no worker waits.
 constexpr std::chrono::microseconds kLook{100};
 
-// How many messages are matched before what they are waited for has its turn.
+// Number of messages that are matched before those that workers wait for have their turn.
 constexpr int kTurn = 16;
 
 struct Sessions {

@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/mpi/exchange.h
- * \brief The messages of one session between the copies of a script, each of which is one rank of
- *        MPI with one or more workers.
+ * \brief Messages of one session between the copies of a script, each of which is one MPI rank with
+ * one or more workers.
  *
  * All calls of MPI are non-blocking and tested, so that a worker that waits sees when the session
  * is aborted, and one that does not wait is not kept from its work. Workers that wait test; while
@@ -35,7 +35,7 @@ namespace distir::runtime::mpi {
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   /*!
-   * \brief That of a session, which the first of its workers in this process makes.
+   * \brief Exchange of a session, which the first of its workers in this process makes.
    * \throws RuntimeError if the session's hosts are not the ranks of MPI, each of them once.
    */
   static std::shared_ptr<Exchange> Of(const WorkerSet& workers);
@@ -46,27 +46,27 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /*! \brief Whether all copies have agreed on the session; nothing may be sent before. */
+  /*! \brief True if all copies have agreed on the session; nothing may be sent before. */
   bool Ready();
 
   void Add(int rank, MessageReceiver receiver);
   void Remove(int rank) noexcept;
 
-  /*! \brief As of MessageCarrier; `memory` is what the bytes lie in. */
+  /*! \brief Sends a message as MessageCarrier does; `memory` is what the bytes lie in. */
   void Send(int source, int target, const char* bytes, int64_t num_bytes,
             std::atomic<uint32_t>* unsent, std::shared_ptr<void> memory);
 
   /*! \brief Tests what there is. \throws ConnectionError if MPI has failed. */
   void Progress();
 
-  /*! \brief As GroupCommunicators::Open, in all copies. */
+  /*! \brief Opens groups as GroupCommunicators::Open, in all copies. */
   bool OpenGroups(const std::vector<std::vector<int>>& groups);
   /*! \brief Null if it was not opened. */
   Handle GroupCommunicator(const std::vector<int>& ranks);
 
   /*! \brief Starts a collective: `start` calls MPI. */
   Handle Start(const std::function<int(Handle* request)>& start);
-  /*! \brief Whether it has ended. \throws ConnectionError if MPI has failed. */
+  /*! \brief True if the collective has ended. \throws ConnectionError if MPI has failed. */
   bool Done(Handle* request);
   /*! \brief Nobody waits for it any longer; keeps its memory until it has ended. */
   void GiveUp(Handle request, std::shared_ptr<const void> memory);

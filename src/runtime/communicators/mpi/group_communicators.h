@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/mpi/group_communicators.h
- * \brief A communicator of MPI for each group whose members are on different hosts.
+ * \brief MPI communicators of groups whose members are on different hosts.
  *
  * They are made by MPI_Comm_split, in which all copies of the script have to be at once. It cannot
  * be given up, so copies meet before in a barrier that can. Within a copy whichever worker comes
@@ -36,10 +36,11 @@ class GroupCommunicators {
   bool Open(Handle parent, const std::vector<Ranks>& groups,
             const std::function<bool(Handle*)>& is_done);
 
-  /*! \brief That of a group of this copy; its ranks are positions. Null if it was not opened. */
+  /*! \brief Communicator of a group of this copy; its ranks are positions. Null if it was not
+   * opened. */
   Handle Find(const Ranks& ranks) const;
 
-  /*! \brief Whether nothing is under way. */
+  /*! \brief True if nothing is under way. */
   bool idle() const { return !meeting_; }
   void Free();
 

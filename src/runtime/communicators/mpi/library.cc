@@ -22,7 +22,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-// How long MPI_Finalize may take when the process exits.
+// Time that MPI_Finalize may take when the process exits.
 constexpr std::chrono::seconds kFinalizeLimit{5};
 
 // Never deleted: MPI is used until the process exits.

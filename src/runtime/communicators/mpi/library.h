@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/mpi/library.h
- * \brief The MPI of this process: loaded, initialized and finalized once, used by one thread at a
- *        time.
+ * \brief MPI library of this process: loaded, initialized and finalized once, used by one thread at
+ * a time.
  *
  * Python finds the library (distir_ext/_launch/mpi.py) and opens it here. Who has initialized MPI
  * finalizes it: this library if nobody had before it, when the process exits; otherwise the program
@@ -37,16 +37,16 @@ class Library {
    */
   void KeepUntilExit();
   bool kept() const { return kept_; }
-  /*! \brief Whether End has finalized it; some MPIs end a process that calls them after that. */
+  /*! \brief True if End has finalized it; some MPIs end a process that calls them after that. */
   bool ended() const { return ended_; }
-  /*! \brief The same, also if somebody else may have. */
+  /*! \brief True if MPI is finalized, also by another part of the process. */
   bool IsFinalized() const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& file() const { return file_; }
 
-  /*! \brief Whether it says that it takes memory of CUDA devices; MPI has been initialized. */
+  /*! \brief True if MPI reports that it takes CUDA memory; requires that it is initialized. */
   bool is_cuda_aware() const;
 
   /*! \brief \throws RuntimeError, with what MPI says, unless `result` is success. */
@@ -74,7 +74,7 @@ class Library {
  */
 int Count(int64_t number);
 
-/*! \brief That of this process. \throws RuntimeError if none is kept for sessions. */
+/*! \brief Library of this process. \throws RuntimeError if none is kept for sessions. */
 Library& KeptLibrary();
 
 }  // namespace distir::runtime::mpi

@@ -23,7 +23,7 @@
 
 namespace distir::runtime::mpi {
 
-/*! \brief Which of the calls that MPI can do it is given: DISTIR_EXT_MPI_COLLECTIVES. */
+/*! \brief Choice of the collectives that MPI runs itself: DISTIR_EXT_MPI_COLLECTIVES. */
 enum class Choice { kMeasured, kAlways, kNever };
 
 class MpiCollectives : public LibraryCollectives {

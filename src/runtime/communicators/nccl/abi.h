@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/abi.h
- * \brief What is used of NCCL and of CUDA's runtime, declared without their headers.
+ * \brief Declarations of functions of NCCL and of CUDA's runtime in use, without their headers.
  *
  * Both are loaded when a session asks for them, so one build of this library works with and
  * without a GPU. Handles are void*, enumerations are int; the values are those of nccl.h (NCCL 2)
@@ -79,7 +79,7 @@ constexpr int kCudaMemcpyDeviceToHost = 2;
 constexpr int kCudaMemcpyDeviceToDevice = 3;
 constexpr int kCudaMemPoolAttrReleaseThreshold = 4;
 
-// Where cudaDeviceProp has the UUID of a device: behind its name, in each version of CUDA.
+// Offset of a device's UUID in cudaDeviceProp: behind its name, in each version of CUDA.
 constexpr std::size_t kOffsetOfUuid = 256;
 constexpr std::size_t kBytesOfUuid = 16;
 constexpr std::size_t kMostBytesOfDeviceProperties = 8192;

@@ -14,14 +14,14 @@ namespace distir::runtime::nccl {
 
 namespace {
 
-// How long a worker that frees a connection waits for who has ended it, and how long it takes to
-// find no worker inside. What takes longer waits for something that does not come.
+// Time that a worker that frees a connection waits for the thread that ends it. A longer wait is
+// for something that does not come.
 constexpr std::chrono::seconds kEndPatience{10};
 
-// How often who waits for a communicator looks whether another worker has failed.
+// Interval at which a thread that waits for a communicator checks for failures of other workers.
 constexpr std::chrono::milliseconds kLook{20};
 
-/*! \brief What the thread that makes a communicator and the one that waits for it share. */
+/*! \brief State shared by the thread that makes a communicator and the one that waits for it. */
 struct Making {
   std::mutex mutex;
   std::condition_variable changed;

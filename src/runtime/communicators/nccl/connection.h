@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/connection.h
- * \brief One rank's NCCL communicator of one group, which another thread may end.
+ * \brief NCCL communicator of one rank in one group, which another thread may abort.
  *
  * Its worker enqueues operations through it, and is the only one that may free it while a call of
  * NCCL uses it. Who ends several of them tells all before it waits for any, because the kernel of
@@ -29,11 +29,11 @@
 
 namespace distir::runtime::nccl {
 
-/*! \brief When to stop waiting for other workers. */
+/*! \brief Conditions to stop waiting for other workers. */
 struct Patience {
   /*! \brief Zero waits for ever. */
   std::chrono::milliseconds timeout;
-  /*! \brief Whether another worker has failed. */
+  /*! \brief True if another worker has failed. */
   std::function<bool()> aborted;
 };
 
@@ -75,15 +75,15 @@ class Connection {
   }
 
   /*!
-   * \brief How long the call of NCCL takes so far that the worker is in; zero if it is in none. A
-   *        call that only enqueues takes microseconds; the first of a group waits for its members.
+   * \brief Time since the worker has entered a call of NCCL; zero if it is in none. A call that
+   *        only enqueues takes microseconds; the first of a group waits for its members.
    */
   std::chrono::steady_clock::duration TimeInside() const;
 
   /*! \brief Makes the call that the worker is in an error that says how long it took. */
   void TakesTooLong(std::chrono::milliseconds limit) { too_long_.store(limit.count()); }
 
-  /*! \brief As Run, and returns NCCL's result; an error of it if the connection is ended. */
+  /*! \brief Runs a call as Run, and returns NCCL's result; an error if the connection is ended. */
   template <typename Call>
   int Use(Call call) {
     const std::lock_guard<std::mutex> lock(inside_);
@@ -109,7 +109,7 @@ class Connection {
   void CheckNotEnded(const char* operation) const;
   void Check(const char* operation) const;
   [[noreturn]] void Fail(const char* operation, int result) const;
-  /*! \brief From open to another state; whether it was open. */
+  /*! \brief Leaves the open state; true if it was open. */
   bool Leave(State next);
   void SetState(State next);
 

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/data_type.h
- * \brief NCCL's names for dtypes and reductions.
+ * \brief Maps dtypes and reductions to NCCL's.
  *
  * What only moves is moved as bytes, so every dtype can be. Reductions are those that NCCL has;
  * bools are uint8 of 0 and 1, where `or` is the maximum and `and` the minimum.

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kTimeoutVariable = "DISTIR_EXT_NCCL_TIMEOUT";
 constexpr std::chrono::seconds kDefaultTimeout{600};
 
-// How often workers inside NCCL are looked after.
+// Interval at which workers inside NCCL are checked.
 constexpr std::chrono::milliseconds kLookAtStreams{20};
 
 std::chrono::milliseconds ReadTimeout() {

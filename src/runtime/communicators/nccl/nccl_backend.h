@@ -35,7 +35,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
  public:
   /*!
    * \param cuda_devices The CUDA device of each worker of this host, in order.
-   * \param timeout How long a worker waits for others to connect, and for what it has enqueued;
+   * \param timeout Time that a worker waits for others to connect, and for what it has enqueued;
    *        zero waits for ever.
    */
   NcclBackend(WorkerSet workers, std::vector<int> cuda_devices, std::chrono::milliseconds timeout);
@@ -60,7 +60,7 @@ class NcclBackend : public Backend, public std::enable_shared_from_this<NcclBack
   /*! \brief A worker begins, or ends, to wait for its device. */
   void SetWaiting(int rank, bool waits);
 
-  /*! \brief Whether a worker has failed; then this one's connections are aborted. */
+  /*! \brief True if a worker has failed; then this one's connections are aborted. */
   bool SeesAbort() noexcept;
 
   int CudaDeviceOf(int rank) const;

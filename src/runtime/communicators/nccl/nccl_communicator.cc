@@ -53,7 +53,7 @@ class Blocks {
 
   /*! \brief Bytes of one block. */
   int64_t bytes() const { return bytes_; }
-  /*! \brief Whether the blocks lie one after the other. */
+  /*! \brief True if the blocks lie one after the other. */
   bool contiguous() const { return contiguous_; }
   char* block(int index) const { return data_ + index * step_; }
 

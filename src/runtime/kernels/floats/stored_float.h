@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/floats/stored_float.h
- * \brief How floats lie in memory (Stored) and in what type they are computed with (Accumulator).
+ * \brief Floats as stored in memory (Stored), and the type they are computed in (Accumulator).
  *
  * Example: Float16::Store(Float16::Load(a) + Float16::Load(b)) rounds once.
  */

@@ -47,7 +47,7 @@ void Profile::Begins(std::string_view name) {
 }
 
 void Profile::Ends(std::string_view name, int64_t value) {
-  // What an error has ended is closed with what it lies in.
+  // An operator ended by an error is closed together with the one that contains it.
   while (!open_.empty() && names_[events_[open_.back()].name] != name) open_.pop_back();
   if (open_.empty()) return;
   Event& event = events_[open_.back()];

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/notes/profile.h
- * \brief When a worker ran which operator, recorded while somebody asks for it.
+ * \brief Records the times of a worker's operators while it is profiled.
  *
  * TVM's virtual machine calls the worker around each of its calls (RecordOperator in step.cc). A
  * worker that is profiled notes the time there, on a GPU once all that was enqueued is done, so
@@ -24,17 +24,17 @@ namespace distir::runtime {
 
 class WorkerContext;
 
-/*! \brief What one worker has run. Used by its thread only. */
+/*! \brief Record of the operators that one worker has run. Used by its thread only. */
 class Profile {
  public:
   explicit Profile(WorkerContext* worker) : worker_(*worker) {}
 
   /*! \brief A step, or an operator of it; `name` is the function that the machine calls. */
   void Begins(std::string_view name);
-  /*! \param value What it gave, if it is a condition; else -1. */
+  /*! \param value Its result, if it is a condition; else -1. */
   void Ends(std::string_view name, int64_t value);
 
-  /*! \brief Whether calls of a function are left out. */
+  /*! \brief True if calls of a function are left out. */
   static bool IsLeftOut(std::string_view name);
 
   /*!

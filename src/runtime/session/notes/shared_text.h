@@ -1,7 +1,6 @@
 /*!
  * \file runtime/session/notes/shared_text.h
- * \brief A short text that one thread writes and anybody reads at any time, also from another
- * process.
+ * \brief Short text that one thread writes and any thread or process may read at any time.
  *
  * Says what a worker is doing, for messages about workers that fail, stall or are gone. Writing
  * never waits; a reader tries again while the writer is at work. Longer texts are cut off. All

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/notes/traffic.h
- * \brief What a worker has sent and received, counted where compiled programs call collectives.
+ * \brief Counts the bytes that a worker sends and receives when programs call collectives.
  *
  * Bytes are counted as their records (abi::SentBy) and the plans state them, from the tensors and
  * groups that a program really gives: of a collective inside a group what a ring or pairwise
@@ -33,7 +33,7 @@ enum class Collective : uint8_t;
 
 namespace distir::runtime {
 
-/*! \brief What one function sends and receives by one collective on one group or plan. */
+/*! \brief Bytes of one function by one collective on one group or plan. */
 struct Flow {
   std::string function;
   abi::Collective kind;
@@ -70,7 +70,7 @@ class Traffic {
   void Reset();
 
  private:
-  /*! \brief What a worker sends of each local tensor, and receives, in units of the plan. */
+  /*! \brief Pieces of each local tensor that a worker sends and receives, in units of the plan. */
   struct Pieces {
     int64_t sent = 0, received = 0;
     int64_t source = 1, target = 1;  // units of the local tensors

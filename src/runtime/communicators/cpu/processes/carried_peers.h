@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/carried_peers.h
- * \brief Messages between hosts by what a backend has to carry them (message_carrier.h).
+ * \brief Sends messages between hosts through a backend's carrier (message_carrier.h).
  *
  * A message is the header of a block and its bytes, which lie behind each other.
  */

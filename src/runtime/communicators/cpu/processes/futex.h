@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/futex.h
- * \brief Sleeping until a word in memory that processes share changes (Linux).
+ * \brief Waits until a word in shared memory changes (Linux).
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_FUTEX_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_FUTEX_H_

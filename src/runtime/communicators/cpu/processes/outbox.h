@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/outbox.h
- * \brief The messages that a worker has sent and others have not read yet, in shared memory.
+ * \brief Messages of a worker in shared memory that others have not read yet.
  *
  * Messages are blocks of the sender's arena. Each receiver counts down when it has read; the sender
  * uses the block again. What is in flight is limited by the machine's memory only, so senders

@@ -30,7 +30,7 @@ static_assert(alignof(Block) <= 64);
 constexpr size_t kRecordBytes = size_t{1} << 14;
 static_assert(sizeof(MessageHeader) < kRecordBytes);
 
-// What is read of one peer before the others have their turn.
+// Bytes read of one peer before the others have their turn.
 constexpr size_t kTurnBytes = size_t{4} << 20;
 
 void Wake(int event) {
@@ -75,7 +75,7 @@ struct PeerSockets::Connection {
   bool read_waits_to_write = false;
   bool ended = false;
   std::atomic<uint64_t> unread{0};  // room that its messages take
-  // What is written, oldest first.
+  // Queued writes, oldest first.
   std::mutex mutex;
   std::deque<std::pair<Block*, size_t>> unsent;  // each with the number of its bytes
   size_t num_written = 0;                        // of the first one

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/peers.h
- * \brief Messages to and from workers of other hosts, whatever carries them.
+ * \brief Interface for messages to and from workers of other hosts.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEERS_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_PEERS_H_
@@ -52,7 +52,7 @@ class Peers {
   /*! \brief Sends a block, and counts it down when it is written. Does not wait. */
   virtual void Send(int rank, Block* block, int64_t num_bytes) = 0;
 
-  /*! \brief Whether messages have arrived that were not taken. */
+  /*! \brief True if messages have arrived that were not taken. */
   virtual bool AnythingArrived() const = 0;
   /*! \brief These messages, by rank of the sender: blocks that outbox.h's FreeBlock frees. */
   virtual std::vector<std::pair<int, Block*>> TakeArrived() = 0;
@@ -64,7 +64,7 @@ class Peers {
   /*! \brief The rank of which the most lay here when there was no room more; -1 if there is. */
   virtual int flooding() const = 0;
 
-  /*! \brief Whether a worker that waits has to look itself whether messages have arrived. */
+  /*! \brief True if a worker that waits has to look itself whether messages have arrived. */
   virtual bool must_progress() const { return false; }
   virtual void Progress() {}
 };

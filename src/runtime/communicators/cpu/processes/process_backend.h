@@ -30,8 +30,8 @@ class ProcessBackend : public Backend {
   /*!
    * \param workers Those of the session.
    * \param connect_peers As of ProcessTransport.
-   * \param collectives What connects the workers; null: messages.
-   * \param carries Whether that only carries messages between hosts.
+   * \param collectives Backend that connects the workers; null: messages.
+   * \param carries True if that only carries messages between hosts.
    * \param device The kind of the worker's device (worker_device.h), if messages are between
    *        workers on such devices; empty: they have tensors in host memory.
    */
@@ -76,7 +76,7 @@ class ProcessBackend : public Backend {
   void StepBegins(int, int64_t step) noexcept final { transport_->StepBegins(step); }
   void StepEnds(int, int64_t step) noexcept final { transport_->StepEnds(step); }
 
-  /*! \brief Whether this worker's failure came before all others'. */
+  /*! \brief True if this worker's failure came before all others'. */
   bool aborted_first() const { return aborted_first_.load(std::memory_order_acquire); }
 
  private:

@@ -249,7 +249,7 @@ void ProcessTransport::CheckRoom(const std::string& what) const {
                               << "device " << device_ids_[flooding];
 }
 
-// Whether a worker waits with nothing to read; `wait` is the number of its wait.
+// True if a worker waits with nothing to read; `wait` is the number of its wait.
 bool ProcessTransport::Blocked(int rank, uint64_t* wait) const {
   const WorkerStatus& status = memory_->status(rank);
   for (int source = 0; source < memory_->num_workers(); ++source) {

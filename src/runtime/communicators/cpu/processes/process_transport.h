@@ -1,7 +1,7 @@
 /*!
  * \file runtime/communicators/cpu/processes/process_transport.h
- * \brief Messages between workers that are processes: within a host through shared memory, to
- * other hosts through what reaches them (peers.h).
+ * \brief Transport between worker processes: shared memory within a host, Peers (peers.h) to other
+ * hosts.
  *
  * A worker that waits finds out whether its wait can never end, if all workers are on its host. It
  * looks at all workers' status twice: who is in the same wait both times, with nothing to read, was

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/shared_memory.h
- * \brief The memory that a session's processes on one host share, and what lies where in it.
+ * \brief Shared memory of a session's processes on one host, and its layout.
  *
  *   header | status of each worker | counts of each ordered pair of workers
  *          | places of messages of each ordered pair | arena of each worker
@@ -33,10 +33,10 @@
 
 namespace distir::runtime::cpu {
 
-/*! \brief Why a worker sleeps, or what else it waits for. */
+/*! \brief Reason for which a worker sleeps, or what else it waits for. */
 enum WaitKind : uint32_t { kAwake = 0, kForMessage = 1, kForSpace = 2, kForDevice = 3 };
 
-/*! \brief What one worker is doing. Written by itself, but for `doorbell`. */
+/*! \brief State of one worker. Written by itself, but for `doorbell`. */
 struct alignas(64) WorkerStatus {
   std::atomic<int64_t> step;                   // that it runs or has run
   std::atomic<int64_t> finished_step;          // the last one that it has finished
@@ -49,7 +49,7 @@ struct alignas(64) WorkerStatus {
 };
 
 /*!
- * \brief How many messages one worker has sent to another, and how many that one has taken.
+ * \brief Counts of messages that one worker has sent to another, and that this one has taken.
  *
  * Of workers on two hosts each host has one of the counts, for whoever looks at both; its messages
  * have no places.
@@ -90,8 +90,8 @@ class SharedMemory {
  public:
   /*!
    * \brief Makes the memory of a session.
-   * \param arena_bytes What a worker may have in flight, which costs nothing until it has; less if
-   *   the arenas of so many workers would not fit a process's addresses.
+   * \param arena_bytes Bytes that a worker may have in flight, which costs nothing until it has;
+   * less if the arenas of so many workers would not fit a process's addresses.
    * \throws OSError-like RuntimeError of the system.
    */
   explicit SharedMemory(int num_workers, size_t arena_bytes = PhysicalMemory());
@@ -110,15 +110,15 @@ class SharedMemory {
   Ring ring(int source, int target) const;
   char* arena(int rank) const { return arenas_ + static_cast<size_t>(rank) * arena_bytes_; }
   size_t arena_bytes() const { return arena_bytes_; }
-  /*! \brief Of messages from other hosts that workers of this host have not received. */
+  /*! \brief Bytes of messages from other hosts that workers of this host have not received. */
   std::atomic<uint64_t>& unread_bytes() const { return header().unread_bytes; }
-  /*! \brief Where a worker's tensors are; as large as an arena. */
+  /*! \brief Arena of a worker's tensors, as large as that of its messages. */
   char* tensors(int rank) const { return arena(num_workers_ + rank); }
 
   /*!
    * \brief Makes every call that waits, and every later one, throw.
    * \param rank Whose failure it is; -1 for the controller.
-   * \return Whether it is the first one.
+   * \return True if it is the first one.
    */
   bool Abort(int rank) noexcept;
   bool aborted() const { return header().first_failure.load(std::memory_order_acquire) != 0; }

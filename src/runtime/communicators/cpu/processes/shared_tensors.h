@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/shared_tensors.h
- * \brief Tensors of a worker process in the memory that it shares with others of its host.
+ * \brief Allocates a worker's tensors in memory shared with the workers of its host.
  *
  * Others see them by their place. Freed memory is given back to the system, its addresses are used
  * again for blocks of the same size.

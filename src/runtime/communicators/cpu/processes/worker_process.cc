@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/worker_process.cc
- * \brief What a process that is a worker, and the controller of such processes, call from Python.
+ * \brief Functions for Python in worker processes and in their controller.
  *
  * Both hold the shared memory of the session's workers on their host: the worker as a member, the
  * controller to end what waits and to see what each worker is doing, also one that is stopped or
@@ -104,16 +104,16 @@ class ProcessWorkerObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("distir.runtime.ProcessWorker", ProcessWorkerObj, ffi::Object);
 };
 
-// Whether this process gives back what it has opened, which may take longer than its controller's
+// True if this process gives back what it has opened, which may take longer than its controller's
 // end.
 std::atomic<bool> is_leaving{false};
 
-// How long a process that is busy, and one that gives back what it has, outlives its controller.
+// Time that a busy process, or one that frees its memory, outlives its controller.
 constexpr std::chrono::seconds kBusyAfterController{3};
 constexpr std::chrono::seconds kLeavingAfterController{4};
 
-// How long a process outlives all workers of other hosts: their session is over, and who started
-// this process, but cannot say so, may be stopped.
+// Time that a process outlives all workers of other hosts: their session is over, and the process
+// that started this one cannot say so, as it may be stopped.
 constexpr std::chrono::seconds kAfterPeers{10};
 
 // Ends this process soon after its controller is gone, whatever it is doing: when the other end of
@@ -133,7 +133,7 @@ void ExitWithController(int control_number, int64_t controller, const ffi::Shape
       if (end.has_value()) {
         const auto left = *end - std::chrono::steady_clock::now();
         if (left.count() <= 0) {
-          // Where it is stopped it sees only now that its session is over, and ends by itself.
+          // A stopped process must continue to see that its session is over; then it ends.
           if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGCONT, nullptr, 0);
           break;
         }

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/threads/mailbox.h
- * \brief Boxes of tensors on their way from one thread to another, first in, first out.
+ * \brief Queue of tensor boxes from one thread to another, first in, first out.
  *
  * Sending never waits. If the receiver already waits, the sender copies straight into the
  * receiver's tensor; otherwise it packs the box into a message of its own, because the sender's

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/threads/progress.h
- * \brief Knows what every worker of a session is doing, and finds waits that can never end.
+ * \brief Tracks the state of a session's workers, and detects deadlocks.
  *
  * Programs that disagree (one worker skips a collective, two call them in different orders) would
  * wait for each other forever. Within one step a worker is running, waiting or finished; when no
@@ -24,7 +24,7 @@ namespace distir::runtime::cpu {
 class Waiting {
  public:
   virtual ~Waiting() = default;
-  /*! \brief Whether the wait is about to end. Takes no locks. */
+  /*! \brief True if the wait is about to end. Takes no locks. */
   virtual bool Satisfied() const = 0;
   /*! \brief For messages: "all_reduce over devices [0, 1]". */
   virtual std::string Describe() const = 0;
@@ -41,7 +41,7 @@ class Progress {
 
   void WaitBegins(int rank, const Waiting* waiting);
   void WaitEnds(int rank);
-  /*! \brief What a worker waits for, or an empty string. */
+  /*! \brief Call that a worker waits in, or an empty string. */
   std::string WaitOf(int rank) const;
 
   /*!

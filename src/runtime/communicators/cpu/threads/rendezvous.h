@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/threads/rendezvous.h
- * \brief Where the threads of a group meet: each shows its buffers, then works on everybody's.
+ * \brief Meets the threads of a group: each shows its buffers, then works on everybody's.
  *
  * A collective is Enter, work, Leave. Between a member's Enter and Leave all members' buffers are
  * valid, so the work copies and reduces straight from them; it must not throw. Enter fails on all
@@ -44,7 +44,7 @@ class Rendezvous {
   void Leave() noexcept;
 
   /*!
-   * \brief How often all members have met or left (modulo 2^32); of a member that has left and not
+   * \brief Number of times all members have met or left (modulo 2^32); of one that has left and not
    *        entered again, the same as of all others.
    */
   uint32_t num_passed() const { return Generation(state_.load(std::memory_order_seq_cst)); }

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/threads/shared_result.h
- * \brief The one result of a collective between threads.
+ * \brief Result of a collective that all its threads share.
  *
  * Members ask for it before they meet, in any order; who comes first allocates it. A member asks
  * for the result of its next collective only when all have left the one before, so there is one at

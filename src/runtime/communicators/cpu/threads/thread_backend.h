@@ -30,7 +30,7 @@
 
 namespace distir::runtime::cpu {
 
-/*! \brief What the members of a group share. */
+/*! \brief State that the members of a group share. */
 struct MeetingPlace {
   Rendezvous rendezvous;
   SharedResult result;

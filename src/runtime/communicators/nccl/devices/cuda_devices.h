@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/cuda_devices.h
- * \brief Which CUDA device each worker of a host has.
+ * \brief Assignment of CUDA devices to the workers of a host.
  *
  * The i-th worker has device i, or entry i of the list in DISTIR_EXT_CUDA_DEVICES. An entry may
  * occur several times if the workers are processes.
@@ -15,7 +15,7 @@
 namespace distir::runtime::nccl {
 
 /*!
- * \brief How many CUDA devices this machine has.
+ * \brief Counts the CUDA devices of this machine.
  * \throws RuntimeError if the driver is too old for CUDA's runtime; says both versions. If CUDA
  *         cannot use its driver, with its reason.
  */

@@ -13,7 +13,7 @@ namespace distir::runtime::nccl {
 
 namespace {
 
-// How long a session waits for the workers of one that has failed.
+// Time that a session waits for the workers of one that has failed.
 constexpr std::chrono::seconds kEndOfWorkers{5};
 
 struct Claims {

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/device_claim.h
- * \brief The CUDA devices of a session, which no other session of this process may use meanwhile.
+ * \brief Claims CUDA devices for a session against other sessions of this process.
  *
  * Kernels of collectives wait for each other on the device. Those of two sessions may be started
  * in different orders on different devices, and then all of them wait for ever; sessions share

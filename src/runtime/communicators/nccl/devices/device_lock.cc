@@ -117,7 +117,7 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/*! \brief Who of another session has a file in the folder; files of those that are gone go. */
+/*! \brief Finds a process of another session with a file in the folder; removes stale files. */
 std::optional<std::string> FindOther(const std::string& folder, const std::string& session) {
   const std::unique_ptr<DIR, int (*)(DIR*)> listed(opendir(folder.c_str()), closedir);
   if (listed == nullptr) return std::nullopt;

@@ -1,7 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/device_lock.h
- * \brief A GPU that a worker uses, which workers of other sessions of this user do not use
- * meanwhile.
+ * \brief Locks a worker's GPU against other sessions of this user.
  *
  * Each worker has a file in a folder of its GPU, /tmp/distir_ext-<user>/gpus/<UUID>, and a lock on
  * it: the system ends the lock with the process, however that ends. Files have the name of their
@@ -27,9 +26,9 @@ class DeviceLock {
  public:
   /*!
    * \param device The CUDA device.
-   * \param session What all workers of the session have in common, and no other session has.
-   * \param is_process Whether the worker is a process that another one has started.
-   * \param aborted Whether another worker of the session has failed.
+   * \param session Identifier of the session.
+   * \param is_process True if the worker is a process that another one has started.
+   * \param aborted True if another worker of the session has failed.
    * \throws RuntimeError if a worker of another session has the GPU, and does not end soon; names
    *         its process. If the folder cannot be made or is somebody else's.
    */

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/library_buffers.h
- * \brief Device memory for a library that communicates from it, kept for the next use.
+ * \brief Cache of device memory for a library that communicates from it.
  *
  * It is cudaMalloc's and not that of CUDA's pool, which not every library can register with a
  * network card or share between processes. What a library still has when a worker ends is freed

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/nccl/devices/staging.h
- * \brief Pinned host memory through which a worker copies what it is given to its GPU.
+ * \brief Ring of pinned host memory through which a worker copies arguments to its GPU.
  *
  * A copy from pinned memory makes neither side wait. Memory that is not pinned may be read only
  * when the copy's turn comes, so it would have to stay as it is until then. The pinned memory is a
@@ -40,7 +40,7 @@ class Staging {
     int64_t end;
     Event event;
   };
-  /*! \brief Where so many bytes, of which there are at most kLargestPart, are free. */
+  /*! \brief Reserves so many bytes, at most kLargestPart, and returns their offset. */
   int64_t Reserve(int64_t bytes);
   Event NewEvent();
 

@@ -39,11 +39,11 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
    */
   Stream Enter() const;
 
-  /*! \brief As Enter, but the stream of the worker, whatever TVM's current one is. */
+  /*! \brief Enters the stream of the worker, whatever TVM's current one is. */
   Stream EnterOwn() const;
 
   /*!
-   * \brief As Enter, for what cannot be part of a CUDA graph.
+   * \brief Enters the stream for an operation that cannot be part of a CUDA graph.
    * \throws RuntimeError if the stream is being captured.
    */
   Stream EnterUncaptured(const char* operation) const;
