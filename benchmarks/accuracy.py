@@ -57,7 +57,7 @@ class Case:
 
     @property
     def microbatches(self) -> int:
-        """How many calls of the program make up the batch."""
+        """Number of calls of the program that make up the batch."""
         return MICROBATCHES if self.plan == "stages" else 1
 
     @property
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of a program, and of the host for it."""
+    """Measurements of a program and of the host that ran it."""
 
     case: Case
     workers: str
@@ -111,7 +111,7 @@ class Run:
 
 
 def cases(quick: bool, models: Sequence[str], plans: Sequence[str]) -> Iterator[Case]:
-    """What is run: by number of devices, then by model."""
+    """Yields the cases to run, ordered by number of devices, then by model."""
     of_models: Sequence[Model] = [model for model in MODELS if model.name in models]
     meshes = MESHES[::2] if quick else MESHES
     if quick:
@@ -174,7 +174,7 @@ def seconds_of(
 
 
 def simulate(measured: Measured) -> Run:
-    """What the same takes by the model."""
+    """Simulates a measured case on the cluster that was measured."""
     case = measured.case
     simulated = statistics.mean(
         dx.analysis.simulate(
@@ -186,7 +186,7 @@ def simulate(measured: Measured) -> Run:
 
 
 def recorded(files: Iterable[str]) -> Iterator[Measured]:
-    """What earlier calls have measured."""
+    """Reads the measurements that earlier runs saved in these files."""
     for name in files:
         with Path(name).open("rb") as file:
             yield from pickle.load(file)

@@ -141,7 +141,7 @@ def time_table(title: str, measurements: Sequence[Measurement]) -> Table:
 
 
 def linearity_table(title: str, small: Measurement, large: Measurement) -> Table:
-    """How far each time is from growing as the program does."""
+    """Returns a table of how far each pass is from linear growth with the program."""
     growth = large.variables / small.variables
     table = Table(
         "pass",

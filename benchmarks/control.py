@@ -1,4 +1,4 @@
-"""What the controller of worker processes does for a start, a load and a call.
+"""Measures the controller's work to start worker processes, load weights and call a program.
 
     python benchmarks/control.py [--workers 1 4 16] [--weights 1 100 500] [--hosts 2 [--fanout 1]]
         [--calls 30]

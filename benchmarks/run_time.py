@@ -1,4 +1,4 @@
-"""How long a forward takes on CPU workers, beside JAX on as many virtual CPU devices.
+"""Times a forward pass on CPU workers, beside JAX on as many virtual CPU devices.
 
     python benchmarks/run_time.py [--plan NAME ...] [--repeats 15] [--no-jax] [--small]
 

@@ -36,7 +36,7 @@ class Network:
         return f"dx{host}"
 
     def inside(self, host: int) -> list[str]:
-        """What a command begins with that runs on a host."""
+        """Returns the words that a command on this host begins with."""
         return ["ip", "netns", "exec", self.hosts[host]]
 
 
@@ -93,7 +93,7 @@ def network(num_hosts: int, gigabits: float, milliseconds: float) -> Iterator[Ne
 
 
 def launcher(folder: Path, made: Network) -> Path:
-    """What mpiexec starts in place of ssh: HOST COMMAND .. in the namespace of that address."""
+    """Writes the script that mpiexec runs for ssh: HOST COMMAND .. in that address's namespace."""
     file = folder / "enter"
     cases = "".join(
         f'{made.address(i)}) exec ip netns exec {name} sh -c "$*" ;;\n'

@@ -1,4 +1,4 @@
-"""What an example is made of: an imported model, its numbers, and plans on parameter names."""
+"""Examples: an imported model, its numbers, and plans by parameter names."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LIMIT = 1e-5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model did under a plan."""
+    """Result of running a model under a plan."""
 
     error: float
     """Relative root mean square error of the result."""
@@ -27,7 +27,7 @@ class Outcome:
 
     @property
     def correct(self) -> bool:
-        """Whether the error is below :data:`LIMIT`; NaN is not."""
+        """True if the error is below :data:`LIMIT`; NaN is not."""
         return self.error < LIMIT
 
     @property
