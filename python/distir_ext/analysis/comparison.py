@@ -45,7 +45,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Printed):
-    """What was predicted beside what was measured.
+    """Predicted times beside measured ones.
 
     ``print`` shows the rows with the largest difference first, notebooks show them as HTML.
     :meth:`rows` is for pandas.

@@ -1,4 +1,4 @@
-"""What an estimate consists of: rows with units, as data, as tables and in notebooks."""
+"""Parts of an estimate: rows with units, as data, as tables and in notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Row = TypeVar("_Row", bound="KernelCost | OperatorCost")
 
 @dataclass(frozen=True)
 class Cost:
-    """What kernels do on one device."""
+    """Work of kernels on one device."""
 
     flops: float = 0.0
     """Floating-point operations, which are additions, multiplications, divisions, minima, maxima
@@ -165,7 +165,7 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a device holds while a program runs, in bytes."""
+    """Memory of a device while a program runs, in bytes."""
 
     weights: float
     """Parameters from ``num_input`` on; none where the function does not say, as for a session."""
@@ -283,7 +283,7 @@ class AxisTotal:
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Printed):
-    """What a distributed program costs on a cluster, per device and call.
+    """Estimated cost of a distributed program on a cluster, per device and call.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
     :meth:`to_json` for machines.
@@ -316,7 +316,7 @@ class Estimate(Printed):
 
     @property
     def device(self) -> Device:
-        """What each device is taken to be."""
+        """The device that the estimate assumes."""
         assert self.cluster.device is not None
         return self.cluster.device
 
@@ -351,12 +351,12 @@ class Estimate(Printed):
 
     @property
     def fits(self) -> bool:
-        """Whether a device has as much memory."""
+        """True if the peak memory is within the memory of a device."""
         return self.peak_memory <= self.device.memory
 
     @property
     def exact(self) -> bool:
-        """Whether every kernel could be counted."""
+        """True if the work of every kernel could be counted."""
         return not any(each.unknown for program in self.programs for each in program.kernels)
 
     def memory_by_device(self) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""What a comparison of two annotations consists of."""
+"""Parts of a comparison of two annotations of a program."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CollectiveChange:
 
 @dataclass(frozen=True, repr=False)
 class Difference(Printed):
-    """What another annotation of a program changes.
+    """Differences in cost and shardings between two annotations of a program.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
     :meth:`to_json` for machines.

@@ -18,7 +18,7 @@ from distir_ext.cluster import Cluster
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """How long kernels take. Those of several programs are joined by ``|``."""
+    """Measured times of kernels. ``|`` joins those of several programs."""
 
     seconds: Mapping[str, float]
     """Of a call, by what a kernel computes and on which shapes."""

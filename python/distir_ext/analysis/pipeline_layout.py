@@ -1,4 +1,4 @@
-"""Which device runs which program of a function, for which microbatch, in which order."""
+"""Layout of a pipeline: the program of each device and microbatch, in order."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from distir_ext.notation import meshes
 
 @dataclass(frozen=True)
 class PlannedPrograms:
-    """What devices run, before kernels are scheduled."""
+    """Programs of devices before kernels are scheduled."""
 
     cluster: Cluster
     """Says what its devices are."""
@@ -40,7 +40,7 @@ class PlannedPrograms:
 
     @property
     def device(self) -> Device:
-        """What each device is taken to be."""
+        """The device that the cluster consists of."""
         assert self.cluster.device is not None
         return self.cluster.device
 
@@ -61,7 +61,7 @@ class PlannedPrograms:
 
     @cached_property
     def sent(self) -> StepCollectives:
-        """What collectives among the steps send."""
+        """Traffic of the collectives among the steps."""
         return StepCollectives(
             NamedMesh(each.shape, each.axis_names, each.device_ids) for each in meshes(self.lowered)
         )
@@ -93,7 +93,7 @@ def planned_programs(
 
 @dataclass(frozen=True)
 class LoweredPrograms:
-    """What devices run, before TVM's passes."""
+    """Programs of devices before TVM's own passes."""
 
     target: tvm.target.Target
     module: tvm.IRModule

@@ -1,4 +1,4 @@
-"""How long the kernels of a device take at least: operations, bytes or the launch."""
+"""Lower bounds of kernel times on a device: by operations, by bytes or by the launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Roofline:
 
     @property
     def device(self) -> Device:
-        """What the times are of."""
+        """The device that times are for."""
         return self._device
 
     def cost(self, steps: Iterable[Step]) -> tuple[Cost, str, str]:

@@ -165,7 +165,7 @@ def _weights(function: Mapping[str, Any], program: Program) -> dict[str, str]:
 
 
 class _Simulation:
-    """What the native library is asked, and what its answer means."""
+    """Request to the native simulation, and the reading of its answer."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class _Simulation:
     def _blocked(
         self, groups: Sequence[DeviceGroup], first_events: _Integers, row: Sequence[int]
     ) -> str:
-        """Which event waits for which."""
+        """Describes the events that wait for each other."""
         described = []
         for event in map(int, row):
             if event < 0:

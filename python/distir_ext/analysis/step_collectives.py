@@ -19,7 +19,7 @@ from distir_ext.communication.collectives import sent_by_plan, sent_in_group
 
 @dataclass(frozen=True)
 class StepCollective:
-    """What a collective sends."""
+    """Traffic of a collective."""
 
     kind: str
     """Its name under ``R.ccl``."""
@@ -43,7 +43,7 @@ class StepCollectives:
         self._known: dict[tuple[Any, ...], StepCollective | None] = {}
 
     def of(self, step: Step, among: Sequence[int] | None) -> StepCollective | None:
-        """What a step sends; None where nothing is sent.
+        """Returns the traffic of a step; None where nothing is sent.
 
         Args:
             step: A collective.
@@ -75,7 +75,7 @@ class StepCollectives:
 
 
 def kind_of_transfer(plan: str) -> str:
-    """Which collective a transfer of the runtime was: it has one builtin for three of them.
+    """Returns the collective that a transfer was lowered from; three share one runtime builtin.
 
     A permute moves whole blocks on the devices of one mesh, an exchange parts of blocks, and a
     transfer leaves the mesh.

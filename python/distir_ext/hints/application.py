@@ -145,7 +145,7 @@ def _nodes(
 
 
 def _uses(function: relax.Function) -> Counter[str]:
-    """How many products have each weight."""
+    """Counts the products that read each weight."""
     program = Program(function)
     weights = Weights(program)
     found = (weights.product(binding.var) for binding in program.bindings)

@@ -1,4 +1,4 @@
-"""Which layers families of models have, and what of a configuration gives the sizes of weights.
+"""Layers of model families, and the sizes of their weights in terms of a configuration.
 
 Data, from the classes of transformers 5.23. Sizes are expressions of a configuration's fields, in
 which ``/`` leaves no remainder.

@@ -106,7 +106,7 @@ def read_configuration(config: Any) -> Any:
 
 
 def read_fields(text: bytes, where: str) -> dict[str, Any]:
-    """What a ``config.json`` states.
+    """Reads the fields of a ``config.json``.
 
     Args:
         text: Its text.
@@ -176,7 +176,7 @@ class _Config:
         return getattr(self._config, name, None)
 
     def has(self, when: str) -> bool:
-        """Whether a field is stated, or is not; see :class:`Weight`."""
+        """Returns whether the condition :attr:`Weight.when` holds: a field is stated, or is not."""
         name = when.removeprefix("not ")
         return not when or bool(self.get(name)) == (name == when)
 
@@ -198,7 +198,7 @@ class _Config:
         return int(value)
 
     def depth(self) -> int:
-        """How many layers there are.
+        """Returns the number of layers.
 
         Raises:
             ValueError: It is no number of layers.
@@ -309,7 +309,7 @@ def _modules(config: _Config, family: Family, index: int) -> Iterator[tuple[str,
 
 
 def _is_sparse(config: _Config, index: int) -> bool:
-    """Whether a layer has experts."""
+    """Returns whether a layer has experts."""
     stated = config.listed("mlp_layer_types")
     if stated:
         if index >= len(stated):

@@ -1,4 +1,4 @@
-"""Which parameters the names of hints mean."""
+"""Resolves the names of hints to parameters."""
 
 from __future__ import annotations
 

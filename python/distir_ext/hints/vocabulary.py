@@ -21,7 +21,7 @@ TP_MODES = ("colwise", "rowwise", "none")
 
 @dataclass(frozen=True)
 class WeightHint:
-    """How one weight takes part in tensor parallelism.
+    """Role of one weight in tensor parallelism.
 
     Raises:
         ValueError: There is no such mode, or sizes are not positive, or are of a weight that is not
@@ -70,7 +70,7 @@ class WeightHint:
         return (stated,) if isinstance(stated, int) else tuple(stated)
 
     def units(self) -> tuple[int, ...]:
-        """How many columns stay together, per block."""
+        """Returns the number of columns that stay together, per block."""
         count = max(len(self.output_sizes), 1)
         return self._units * count if isinstance(self.tp_min_local_shape, int) else self._units
 
@@ -101,7 +101,7 @@ class LayerHint:
 
 @dataclass(frozen=True)
 class DistConfig:
-    """How a number of devices is shared out.
+    """Division of devices among the kinds of parallelism.
 
     Example:
         >>> DistConfig(world_size=4, moe_ep_size=2).moe_tp_size

@@ -30,7 +30,7 @@ _PLAIN, _GIVEN = "#FFFFFF", "#E5E5E5"
 
 @dataclass(frozen=True)
 class Style:
-    """How a kind of node is drawn."""
+    """Style in which a kind of node is drawn."""
 
     says: str
     """What the legend calls it."""

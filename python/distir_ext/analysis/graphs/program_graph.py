@@ -221,7 +221,10 @@ class _Reader:
         return FunctionGraph(self._name, tuple(nodes), tuple(edges), layers)
 
     def _signature(self, key: str) -> Any:
-        """What equal layers have in common; what the first one reads may be of another operator."""
+        """Returns a key that is equal for nodes of equal layers.
+
+        Sources outside the layer may be of other operators: the first layer reads the embedding.
+        """
         node = self._nodes[key]
         reads = tuple((self._pattern(source), text) for source, text in self._reads[key])
         return node.kind, node.label, self._shardings.get(node.variable, ""), reads

@@ -65,7 +65,7 @@ def check_policy(reshards: str, reshards_above: float) -> None:
 def apply_policy(
     mod: tvm.IRModule, cluster: Cluster | None, reshards: str, reshards_above: float
 ) -> None:
-    """What :func:`CheckReshards` does with a module; nothing for ``"allow"``."""
+    """Warns or raises as :func:`CheckReshards` does; does nothing for ``"allow"``."""
     if reshards == "allow":
         return
     found = list_reshards(mod, cluster, suggestions=_MOST).reshards

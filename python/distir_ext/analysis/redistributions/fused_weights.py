@@ -14,7 +14,7 @@ _MOST_NAMES = 3
 
 
 def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[str]:
-    """What to do about the splits that exchange parts of products with fused weights.
+    """Suggests changes where a split exchanges parts of the product of a fused weight.
 
     Args:
         mod: A module that is only annotated.

@@ -1,4 +1,4 @@
-"""How one tensor gets from a sharding to another, and what that costs."""
+"""Plan and cost of redistributing one tensor from a sharding to another."""
 
 from __future__ import annotations
 

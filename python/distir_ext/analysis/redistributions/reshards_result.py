@@ -1,4 +1,4 @@
-"""What a listing of redistributions consists of: rows with causes and suggestions."""
+"""Parts of a listing of redistributions: rows with causes and suggestions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Reshard:
-    """What brings tensors from one sharding to another; equal ones are counted together."""
+    """Communication that changes the sharding of tensors; equal ones are counted together."""
 
     kind: str
     """``"reshard"``: nobody asked for it. ``"stated"``: an annotation of an intermediate value or

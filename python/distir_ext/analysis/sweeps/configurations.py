@@ -21,7 +21,7 @@ from distir_ext.mesh import Mesh
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """What a row of a sweep is of."""
+    """Configuration that a row of a sweep describes."""
 
     mesh: Mesh
     plan: str
@@ -35,7 +35,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Model:
-    """What all configurations of a sweep are of."""
+    """Model and options that all configurations of a sweep share."""
 
     mod: tvm.IRModule
     func: str

@@ -1,4 +1,4 @@
-"""Which mesh and plan is best for a model on a cluster."""
+"""Sweeps over meshes and plans for the best configuration of a model on a cluster."""
 
 from __future__ import annotations
 

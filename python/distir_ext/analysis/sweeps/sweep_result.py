@@ -1,4 +1,4 @@
-"""What a sweep consists of: a row for each configuration, the best of them, a table, a picture."""
+"""Result of a sweep: a row for each configuration, the best of them, a table, a picture."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SweepRow:
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Printed):
-    """What configurations of a model cost on a cluster.
+    """Costs of the configurations of a model on a cluster.
 
     ``print`` shows a table, the best first, notebooks show it as HTML.
     """

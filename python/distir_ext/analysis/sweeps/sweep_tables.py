@@ -17,7 +17,7 @@ _MOST = 20
 
 
 def sweep_tables(sweep: Sweep, rows: int = _MOST) -> list[Table]:
-    """What a sweep prints.
+    """Returns the tables that a sweep prints.
 
     Args:
         sweep: The configurations.

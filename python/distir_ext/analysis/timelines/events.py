@@ -1,4 +1,4 @@
-"""What devices run in a simulation, and when."""
+"""Events of devices in a simulation, and their times."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class TimelineEvent:
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """What a device does with its time, in seconds."""
+    """Breakdown of a device's time, in seconds."""
 
     computing: float
     """In which kernels run."""
@@ -262,11 +262,11 @@ class Timeline(Printed):
         )
 
     def by_device(self) -> dict[int, DeviceTime]:
-        """What each device does with its time, by id."""
+        """Returns the breakdown of each device's time, by id."""
         return {device: self._times[self._index_of[device]] for device in self.devices}
 
     def by_stage(self) -> dict[int, DeviceTime]:
-        """What the devices of each stage do with their time, on average.
+        """Returns the breakdown of the time of each stage: the mean of its devices.
 
         Devices with several stages count for all of them.
         """

@@ -1,4 +1,4 @@
-"""Whether hints are right for a model: results and communication, sharded and not."""
+"""Verifies hints for a model: results and communication, sharded and unsharded."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ PASS, FAIL, SKIP = "pass", "FAIL", "skip"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one model did under one configuration.
+    """Result for one model under one configuration.
 
     Attributes:
         model: Its name.
         config: The name of the configuration.
         status: ``"pass"``, ``"FAIL"`` or ``"skip"``.
-        why: Why it failed or was skipped.
-        rel_rmse: Root mean square error over that of what PyTorch computes; None if it did not run.
-        tolerance: What it has to be below.
-        communicated: What was communicated, in words.
-        textbook: What should be.
-        line: What applying the hints says of itself.
+        why: Reason why it failed or was skipped.
+        rel_rmse: Root mean square error over that of PyTorch's result; None if it did not run.
+        tolerance: Upper bound of the error.
+        communicated: The communication of the program, in words.
+        textbook: The communication that is expected.
+        line: The summary line of the applied hints.
     """
 
     model: str
@@ -146,7 +146,7 @@ def configuration_of(config: str, devices: int) -> DistConfig:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What was found, in a line that other programs can read: ``rel_rmse=<x> (tol=<y>)``."""
+    """Formats an outcome as a line that programs can read: ``rel_rmse=<x> (tol=<y>)``."""
     head = f"{outcome.model} {outcome.config}: {outcome.status}"
     if outcome.rel_rmse is None:
         return f"{head}, {outcome.why}"

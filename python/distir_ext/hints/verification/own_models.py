@@ -24,7 +24,7 @@ CONFIGURATION = "config.json"
 
 
 def is_own(text: str) -> bool:
-    """Whether an argument is a model of the user's, and not the name of a tiny one."""
+    """Returns whether an argument is a model of the user's, not the name of a tiny one."""
     return text not in MODELS and (Path(text).exists() or "." in text or text[:1].isupper())
 
 
