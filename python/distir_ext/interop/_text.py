@@ -86,7 +86,7 @@ class Scanner:
                 return self.position
 
     def sees(self, literal: str) -> bool:
-        """Whether this comes next."""
+        """Returns whether the literal comes next."""
         return self.text.startswith(literal, self.skip())
 
     def accept(self, literal: str) -> bool:

@@ -52,7 +52,7 @@ class Iota:
         return tuple(order_of(self._factors()).tolist())
 
     def canonical(self) -> Iota:
-        """The same order with as few dimensions as possible, which is how XLA writes it."""
+        """Returns an equal iota with as few dimensions as possible, the form that XLA writes."""
         return _iota(merged(self._factors()))
 
     def _factors(self) -> list[Factor]:

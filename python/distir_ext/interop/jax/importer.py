@@ -152,7 +152,7 @@ def _imported(
 
 
 def _symbols(exported: Any) -> dict[Place, str]:
-    """What the sizes of arguments that are not known are called."""
+    """Returns the names of open sizes of arguments."""
     kept = [exported.in_avals[index] for index in exported.module_kept_var_idx]
     return {
         (index, dim): str(size)

@@ -30,7 +30,7 @@ class FunctionsSoFar(NamedTuple):
 
 @dataclass
 class Program:
-    """What all functions of a module share.
+    """State that all functions of a module share.
 
     Attributes:
         functions: The functions of the StableHLO module by name.

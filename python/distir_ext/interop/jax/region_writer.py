@@ -26,7 +26,7 @@ from distir_ext.regions import crossing_call
 
 
 class _Around(NamedTuple):
-    """What is around a region."""
+    """Surroundings of a region, restored at its end."""
 
     region: Region | None
     parts: set[relax.Expr]

@@ -1,4 +1,4 @@
-"""What an ONNX model says of devices, as data that does not change."""
+"""Device configurations of an ONNX model, as immutable data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AxisPart:
 
 @dataclass(frozen=True)
 class ShardedAxis:
-    """How one axis of a tensor is sharded (``ShardedDimProto``)."""
+    """Sharding of one axis of a tensor (``ShardedDimProto``)."""
 
     axis: int
     """As the model says it. Negative numbers count from the last axis."""
@@ -29,7 +29,7 @@ class ShardedAxis:
 
 @dataclass(frozen=True)
 class TensorSharding:
-    """How one tensor lies on devices (``ShardingSpecProto``)."""
+    """Sharding of one tensor on devices (``ShardingSpecProto``)."""
 
     tensor: str
     """Its name."""
@@ -44,7 +44,7 @@ class TensorSharding:
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """What a configuration says of one node (``NodeDeviceConfigurationProto``)."""
+    """Placement of one node in a configuration (``NodeDeviceConfigurationProto``)."""
 
     node: str
     """As messages call it, ``node 'fc1'``, or ``node 3 (MatMul)`` if it has no name."""

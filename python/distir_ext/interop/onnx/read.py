@@ -43,7 +43,7 @@ def read(model: Any) -> tuple[Configuration, ...]:
 
 
 def read_proto(model: Any, faults: Sequence[Violation] = ()) -> tuple[Configuration, ...]:
-    """The same of an ``onnx.ModelProto``.
+    """Reads the device configurations of an ``onnx.ModelProto``.
 
     Args:
         model: The proto.

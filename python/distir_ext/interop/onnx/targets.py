@@ -1,4 +1,4 @@
-"""Where a configuration wants the tensors of each node: on which devices, sharded how.
+"""Target devices and shardings of the tensors of each node in a configuration.
 
 What ONNX leaves open is decided here:
 
@@ -218,7 +218,7 @@ def _moved(made: Target | None, devices: tuple[int, ...]) -> Target:
 
 
 def _target(sharding: TensorSharding, default: tuple[int, ...] | None) -> Target:
-    """What a sharding says.
+    """Converts a stated sharding to a target.
 
     Args:
         sharding: It has no violations.

@@ -18,7 +18,7 @@ from distir_ext.interop.torch.statements import Layout, Statements
 def entries(
     names: ModelNames, imported: ImportedModel, stated: Statements, axes: Axes, kind: str
 ) -> dict[str, Any]:
-    """What was stated, by the names that parameters and variables have in the module.
+    """Returns stated shardings by the names of parameters and variables in the module.
 
     Args:
         names: Of the model.

@@ -232,7 +232,7 @@ def _least(each: Sequence[_Annotated]) -> _Annotated:
 
 
 def _bytes_sent(mod: tvm.IRModule) -> int | None:
-    """What each device sends in a step; None where sizes are symbolic."""
+    """Returns the bytes that each device sends in a step; None where sizes are symbolic."""
     total = 0
     for each in collectives(lower(mod)):
         if each.bytes_per_device is None:

@@ -103,7 +103,7 @@ def _slice(devices: Devices, x: Array, attrs: Any) -> Array:
 
 
 class _Layout:
-    """Which block of a tensor each device holds (src/abi/layout.h)."""
+    """Assignment of the blocks of a tensor to devices (src/abi/layout.h)."""
 
     def __init__(self, written: Mapping[str, Any]) -> None:
         ids = [first + step * i for first, count, step in written["devices"] for i in range(count)]

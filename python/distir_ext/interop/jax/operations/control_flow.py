@@ -106,7 +106,7 @@ def _given(known: Known) -> Given:
 
 
 def given_to(writer: Writer, arguments: Sequence[Known]) -> list[Given] | None:
-    """What a function of its own knows of these arguments, by variables of its own.
+    """Returns the types of arguments for a function of its own, in variables of its own.
 
     Returns:
         None if it cannot have such variables: each has to be a dimension of an argument.
@@ -125,7 +125,7 @@ def not_in(tensors: Sequence[relax.TensorType], variables: Iterable[Any]) -> lis
 
 
 def own(program: Program, given: Sequence[Given]) -> tuple[list[Given], dict[Any, Any]]:
-    """The same by variables of a function's own, and these by the variables outside."""
+    """Renames the variables of types to new ones; also returns the map from old to new."""
     new = {each: program.algebra.like(each) for each in variables_in(given)}
     return [cast("Given", renamed(each, new)) for each in given], new
 
@@ -222,7 +222,7 @@ def _plain(given: Given) -> Known:
 
 @translates("stablehlo.composite")
 def _composite(writer: Writer, op: Operation) -> Any:
-    """What the composite names, if it is known, or else the function that it is composed by."""
+    """Translates a known composite by its name, others by their decomposition."""
     handler = HANDLERS.get(text(op, "name"))
     if handler is not None:
         return handler(writer, op)
@@ -318,7 +318,7 @@ def choosing(
 
 
 class Captures:
-    """What the regions of an operation read from outside.
+    """Values outside that the regions of an operation read.
 
     Args:
         writer: Of the function around it.
