@@ -210,7 +210,7 @@ def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
 
 @dataclass(frozen=True)
 class _Names:
-    """What the entries of a plan may name in a function."""
+    """Names in a function that the entries of a plan may use."""
 
     function: relax.Function
     func: str

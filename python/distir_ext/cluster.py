@@ -65,7 +65,7 @@ LAUNCH = 8.4e-6
 
 @dataclass(frozen=True)
 class Device(Shown):
-    """What one device computes and holds.
+    """Compute rates and memory of one device.
 
     Raises:
         ValueError: A rate or size is not positive and finite.
@@ -167,7 +167,7 @@ class Device(Shown):
         return self.caches[min(sizes)] if sizes else self.bandwidth
 
     def seconds_of_step(self, microbatches: int) -> float:
-        """What a call takes besides kernels and collectives, for one of so many microbatches.
+        """Returns the overhead of one call, on average over a number of microbatches.
 
         Args:
             microbatches: Microbatches that are queued one behind the other, at least 1.
@@ -191,7 +191,7 @@ class Device(Shown):
     def seconds_of(
         self, operations: Mapping[str, float], transcendentals: float, is_loop: bool
     ) -> float:
-        """How long a kernel takes to compute, whatever it reads and writes.
+        """Returns the seconds that a kernel computes, without its memory traffic.
 
         Args:
             operations: By element type.
@@ -457,7 +457,7 @@ class Cluster(Shown):
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        """How many devices each of the links joins; None for any number."""
+        """Number of devices that each link joins; None for any number."""
         return (None,) if self._mesh is None else self._mesh.shape
 
     @property
@@ -467,7 +467,7 @@ class Cluster(Shown):
 
     @property
     def device(self) -> Device | None:
-        """What each of the devices is; None where that is not stated."""
+        """The device that the cluster consists of; None where it is not stated."""
         return self._device
 
     def as_data(self) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def _fail_on_one(x: Any) -> Any:
 
 
 def _failure(open_session: Callable[..., Session], num_workers: int, target: Any) -> list[str]:
-    """What is wrong with a call in which one worker fails before a collective of all."""
+    """Checks a call in which one worker fails before a collective of all; returns the problems."""
     mesh = Mesh((num_workers,), ("x",))
     builder = relax.BlockBuilder()
     type_ = relax.TensorType((num_workers, 2), "float32")

@@ -1,4 +1,4 @@
-"""How fast this host is as a worker has it, timed by the programs that ``dx.build`` makes."""
+"""Measures the speed of this host as a worker sees it, with programs of ``dx.build``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ELEMENTS = 256
 
 @dataclass(frozen=True)
 class DeviceSpeed:
-    """What one of several workers has of the host."""
+    """Speed of the host that one of several workers gets."""
 
     flops: float
     """Operations per second on float32, of a library's products."""
@@ -65,7 +65,7 @@ class DeviceSpeed:
 
 @dataclass(frozen=True)
 class HostSpeed:
-    """What one of several workers has of the host, and what they take to communicate."""
+    """Speed of the host for one of several workers, and times of their collectives."""
 
     device: DeviceSpeed
     times: Times

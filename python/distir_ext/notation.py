@@ -101,7 +101,7 @@ class Notation:
         return str(self._read(type_, True))
 
     def mesh_text(self, type_: DTensorType) -> str:
-        """What :meth:`text` has behind the dims: nothing if the module has one mesh."""
+        """Returns the part of :meth:`text` after the dims: nothing if the module has one mesh."""
         return self.text(type_).removeprefix(str(self._read(type_, False)))
 
     def dims(self, type_: DTensorType) -> tuple[DimSharding, ...]:
@@ -116,7 +116,7 @@ class Notation:
 
 
 def dims(mod: tvm.IRModule, value: relax.Expr | DTensorType) -> tuple[DimSharding, ...]:
-    """How a tensor of a propagated module is sharded, in the words of a plan.
+    """Returns the sharding of a tensor of a propagated module, as dims of a plan.
 
     Args:
         mod: The module, which knows the names of mesh axes.

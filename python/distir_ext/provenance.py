@@ -155,7 +155,7 @@ def propagated(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _is_sharded(mod: tvm.IRModule) -> bool:
-    """Whether PropagateSharding or a user's types have said how tensors are sharded."""
+    """Returns whether PropagateSharding or a user's types have sharded the tensors of a module."""
     for function in mod.functions.values():
         if not isinstance(function, relax.Function):
             continue

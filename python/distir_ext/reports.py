@@ -1,4 +1,4 @@
-"""What passes did: numbers by pass, as data and as one log line each.
+"""Reports of passes: numbers by pass, as data and as one log line each.
 
     with dx.pass_reports() as reports:
         dx.lower(mod)
@@ -31,7 +31,7 @@ _open: contextvars.ContextVar[tuple[list[PassReport], ...]] = contextvars.Contex
 
 @dataclass(frozen=True)
 class PassReport(Shown):
-    """What one pass did to a module."""
+    """Report of one pass on a module."""
 
     name: str
     """Of the pass."""
@@ -47,12 +47,12 @@ class PassReport(Shown):
 
     @property
     def matches(self) -> int:
-        """How often it did something."""
+        """Number of times the pass did something."""
         return sum(self.done.values())
 
     @property
     def skips(self) -> int:
-        """How often it left something as it was."""
+        """Number of times the pass left something unchanged."""
         return sum(count for reasons in self.skipped.values() for count in reasons.values())
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What each operator means for sharding, as a table. ``distir rules`` prints it."""
+"""Sharding rules of operators, as a table. ``distir rules`` prints it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def find_all(names: Sequence[str]) -> list[OperatorRule]:
 
 
 def describe_kernel(kernel: tvm.tirx.PrimFunc) -> str:
-    """What a kernel means for sharding, as read off its loops, without a rule that a user states.
+    """Describes the sharding rule of a kernel as its loops give it, without rules of users.
 
     Dimensions of buffers are lists of factors, which are numbered; ``-`` is a dimension that needs
     replication. For a matrix product: ``A[0][1] B[1][2] C[0][2]; 0: 8 parallel, 1: 16 sum, ..``.

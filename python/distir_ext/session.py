@@ -180,7 +180,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the session has ended, because it was closed or because a worker failed."""
+        """True if the session has ended, because it was closed or because a worker failed."""
         return not self._workers.is_open
 
     @short_tracebacks
@@ -236,7 +236,7 @@ class Session:
 
     @short_tracebacks
     def statistics(self) -> Statistics:
-        """What each device has sent and received, since the session began or was reset.
+        """Returns the traffic of each device since the session began or was reset.
 
         Workers count it where programs call collectives: calls, bytes and messages by function,
         collective and group. Counting takes some ten nanoseconds for a collective and is always
@@ -253,7 +253,7 @@ class Session:
 
     @short_tracebacks
     def bytes_between_hosts(self) -> dict[int, int]:
-        """What each device has sent to devices of other hosts, since the session began.
+        """Returns the bytes that each device has sent to other hosts since the session began.
 
         Workers count it where messages leave their host, over TCP or MPI, without headers. MPI does
         not say what its own collectives send: of them it is the least that they can. It is zero on
@@ -398,7 +398,7 @@ class Session:
 
 
 def _workers_of_launcher(num_devices: int, ccl: str) -> str | Hosts:
-    """What ``workers="auto"`` stands for."""
+    """Resolves ``workers="auto"``."""
     place = find_place()
     if place is None or place.size == 1:
         return "threads"

@@ -1,4 +1,4 @@
-"""What a module has: its meshes, and how the values of its functions are sharded."""
+"""Summary of a module: its meshes, and the shardings of values of its functions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class SummaryRow:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Printed):
-    """What a module has. ``print`` shows tables, notebooks show them as HTML."""
+    """Summary of a module. ``print`` shows tables, notebooks show them as HTML."""
 
     phase: str | None
     """How far the module is, see :func:`distir_ext.phase`; None if nothing in it is sharded."""

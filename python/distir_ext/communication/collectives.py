@@ -175,7 +175,7 @@ def _signature_of(module: tvm.runtime.Module) -> Any:
 
 @dataclass(frozen=True)
 class CollectiveKey:
-    """What equal collectives have in common."""
+    """Key that equal collectives share."""
 
     kind: str
     group_size: int
@@ -396,7 +396,7 @@ def sent_in_group(kind: str, group_size: int, size: float) -> float:
 def sent_by_plan(
     kind: str, plan: str, among: Sequence[int] | None, size: float
 ) -> tuple[int, float]:
-    """How many devices take part in what follows a plan, and what the busiest of them sends.
+    """Returns the number of devices in a transfer plan, and the bytes that the busiest one sends.
 
     Args:
         kind: Of the collective; who receives sends nothing.

@@ -1,4 +1,4 @@
-"""What a demonstration is made of."""
+"""Parts of a demonstration."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class _Bench:
         return self.workers.hold("x", [[each.shard([0], each.shape)] for each in hosts])
 
     def correct(self, name: str, dtype: str) -> Finding:
-        """Whether the numbers are right."""
+        """Checks the numbers of a collective."""
         before, after, _ = self.shapes[name]
         numpy_dtype = getattr(ml_dtypes, dtype, dtype)
         rng = np.random.default_rng(0)

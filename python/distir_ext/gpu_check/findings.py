@@ -1,4 +1,4 @@
-"""What a section of the check has found, and how it is shown."""
+"""Findings of a section of the check, and their table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Section:
 
     @property
     def failed(self) -> list[Finding]:
-        """What is out of range."""
+        """Findings that are out of range."""
         return [each for each in self.findings if each.ok is False]
 
 

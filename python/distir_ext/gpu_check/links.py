@@ -1,4 +1,4 @@
-"""What joins GPUs, as nvidia-smi says it, and which bandwidth collectives should reach over it."""
+"""Links between GPUs as nvidia-smi lists them, and the bandwidth that collectives should reach."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST = 1.1
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two GPUs."""
+    """Link between two GPUs."""
 
     name: str
     """With its source: "18 NVLinks of 25 GB/s"."""
@@ -47,7 +47,7 @@ class Link:
 
 
 def ask(*options: str) -> str | None:
-    """What ``nvidia-smi`` prints, None where it is not installed, or does not know."""
+    """Returns the output of ``nvidia-smi``; None where it is not installed, or fails."""
     if shutil.which("nvidia-smi") is None:
         return None
     run = subprocess.run(

@@ -55,7 +55,7 @@ class Option:
 
     @property
     def is_required(self) -> bool:
-        """Whether it has to be stated where its pass is enabled."""
+        """True if the option has to be set where its pass is enabled."""
         return self.default is _REQUIRED
 
 
@@ -88,7 +88,7 @@ class RegisteredPass:
 
 
 class Matches:
-    """How often a pass did what it is for, and how often it did not, with reasons."""
+    """Counts of a pass's matches, and of those that it skipped, with reasons."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
@@ -273,7 +273,7 @@ def _annotation(name: str, option: str, hints: Mapping[str, Any]) -> Any:
 
 
 def failure_of(what: str, error: Exception) -> Exception:
-    """What is raised where code that was registered fails, whatever it fails with.
+    """Returns the exception to raise where registered code fails.
 
     Args:
         what: Names it.

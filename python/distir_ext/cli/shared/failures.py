@@ -59,7 +59,7 @@ def say(command: str, message: str) -> None:
 
 
 def _nobody_reads() -> bool:
-    """Whether the pipe that broke is standard output, as in ``distir rules | head``."""
+    """Returns whether standard output is the broken pipe, as in ``distir rules | head``."""
     try:
         output = sys.stdout.fileno()
     except OSError:  # it is no file

@@ -90,7 +90,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def _failure(path: Path, error: BaseException) -> str:
-    """Where in a file an error was raised, and what it says: ``model.py:3: NameError: ..``."""
+    """Formats an error with the place in a file that raised it: ``model.py:3: NameError: ..``."""
     shown = _DIAGNOSTIC.match(str(error))
     if shown is not None and shown[2] == str(path.resolve()):
         return f"{path}:{shown[3]}: {shown[1]}"
