@@ -23,7 +23,7 @@ class Outcome:
     """Relative root mean square error of the result."""
 
     collectives: tuple[Collective, ...]
-    """What the program communicates in one step."""
+    """Collectives of the program in one step."""
 
     @property
     def correct(self) -> bool:

@@ -76,7 +76,7 @@ class Device(Shown):
     """
 
     name: str
-    """What reports call it."""
+    """Name in reports."""
 
     flops: Mapping[str, float]
     """Floating-point operations per second, by element type. A type that is not listed is computed
@@ -113,8 +113,8 @@ class Device(Shown):
     workers are woken one after the other, and leave their cores to each other."""
 
     queued_step: float | None = None
-    """The same of a later microbatch of a call, which workers find in their queues; None if it is
-    :attr:`step`."""
+    """Seconds, as :attr:`step`, of each later microbatch of a call, which workers find in their
+    queues; None if it is equal to :attr:`step`."""
 
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}

@@ -33,7 +33,7 @@ class _Kind:
     """Of a value and the number of members."""
 
     gathers: bool = False
-    """Whether each gives a part of what it gets."""
+    """True if each member contributes a part of its result."""
 
 
 def _exchange(x: relax.Expr, members: int) -> relax.Expr:

@@ -39,9 +39,9 @@ class Explanation:
     """The variable's name."""
 
     lines: tuple[str, ...]
-    """What made it, where a pass did; for each sharded dimension the chain of operators back to an
-    annotation; what it is partial over; and redistributions that it takes part in, with the two
-    sides that disagreed, what each costs, and what to state to avoid it."""
+    """The pass that made the variable, if one did; for each sharded dimension the chain of
+    operators back to an annotation; the axes it is partial over; and its redistributions, with the
+    two sides that disagreed, the cost of each, and the annotation that avoids it."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

@@ -37,13 +37,13 @@ class PassReport(Shown):
     """Of the pass."""
 
     seconds: float
-    """How long it took."""
+    """Duration of the pass."""
 
     done: dict[str, int]
-    """How often it did what, as ``{"all_gather": 12}``."""
+    """Number of times the pass did each thing, as ``{"all_gather": 12}``."""
 
     skipped: dict[str, dict[str, int]]
-    """How often it left what as it was, by reason."""
+    """Number of times the pass left each thing unchanged, by reason."""
 
     @property
     def matches(self) -> int:

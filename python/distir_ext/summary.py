@@ -48,7 +48,7 @@ class SummaryRow:
     """The function."""
 
     name: str
-    """What plans call the value, as ``"w"``, ``"weights.0"`` or ``"return"``."""
+    """Name of the value in plans, as ``"w"``, ``"weights.0"`` or ``"return"``."""
 
     kind: str
     """``"input"``, ``"weight"``, ``"result"``, or ``"variable"``: one that is annotated. Parameters
@@ -58,13 +58,13 @@ class SummaryRow:
     """The global type, as ``"float32[8, 64]"``."""
 
     sharding: Sharding | None
-    """Where it lies; None where that is not known, or not yet."""
+    """Its sharding; None where that is not known, or not yet."""
 
     count: int = 1
-    """How many values are in the row. More than one if names differ in numbers alone."""
+    """Number of values in the row. More than one if names differ in numbers alone."""
 
     stated: str | None = None
-    """What an annotation says, as ``"(('dp', ...), None)"``; None where there is none."""
+    """Dims of its annotation, as ``"(('dp', ...), None)"``; None where there is none."""
 
     @property
     def bytes_per_device(self) -> int | None:
@@ -83,7 +83,7 @@ class Summary(Printed):
     """Summary of a module. ``print`` shows tables, notebooks show them as HTML."""
 
     phase: str | None
-    """How far the module is, see :func:`distir_ext.phase`; None if nothing in it is sharded."""
+    """Phase of the module, see :func:`distir_ext.phase`; None if nothing in it is sharded."""
 
     meshes: tuple[Mesh, ...]
     """The meshes of the module."""

@@ -52,7 +52,7 @@ class Comparison(Printed):
     """
 
     compared: tuple[ComparedRow, ...]
-    """What both sides have, the largest difference in seconds first."""
+    """Rows of both sides, the largest difference in seconds first."""
 
     only_predicted: tuple[str, ...]
     """Variables that were not measured, as ``"main.lv3"``."""

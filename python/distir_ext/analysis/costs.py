@@ -80,7 +80,7 @@ class OperatorCost:
     """``"compute"``, ``"memory"`` or ``"launch"``."""
 
     count: int
-    """How often it runs in one call of the entry function."""
+    """Number of runs in one call of the entry function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -112,7 +112,7 @@ class KernelCost:
     """``"compute"``, ``"memory"`` or ``"launch"``."""
 
     count: int
-    """How often it runs in one call of the entry function."""
+    """Number of runs in one call of the entry function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -154,7 +154,7 @@ class CollectiveCost:
     receives says how long the transfer takes."""
 
     count: int
-    """How often it runs in one call of the entry function."""
+    """Number of runs in one call of the entry function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -177,7 +177,7 @@ class Memory:
     """Tensors that are part of the program."""
 
     activations: float
-    """What TVM's memory plan has allocated and is still used at the peak, results included."""
+    """Bytes in use at the peak of what TVM's memory plan has allocated, results included."""
 
     alive: tuple[tuple[str, float], ...]
     """Tensors at the peak by their variables, with their bytes, largest first; and what of the
@@ -213,10 +213,10 @@ class ProgramEstimate:
     """Before fusion. Both sides of branches are listed; the cheaper one has a count of 0."""
 
     kernels: tuple[KernelCost, ...]
-    """What runs. Both sides of branches are listed; the cheaper one has a count of 0."""
+    """Kernels that run. Both sides of branches are listed; the cheaper one has a count of 0."""
 
     collectives: tuple[CollectiveCost, ...]
-    """What is communicated. Of branches, as for kernels."""
+    """Collectives that run. Both sides of branches are listed, as for kernels."""
 
     memory: Memory
     """On each of the devices."""
@@ -272,7 +272,7 @@ class AxisTotal:
     """All collectives over the same mesh axes."""
 
     count: int = 0
-    """How many run."""
+    """Number of collectives that run."""
 
     bytes_per_device: float = 0.0
     """Bytes that a device sends."""
@@ -290,13 +290,13 @@ class Estimate(Printed):
     """
 
     cluster: Cluster
-    """What it was estimated for."""
+    """The cluster that the estimate is for."""
 
     programs: tuple[ProgramEstimate, ...]
     """One for each function and group of devices that runs a program of its own."""
 
     notes: tuple[str, ...] = field(default=())
-    """What the figures leave out."""
+    """Costs that the figures leave out."""
 
     def __getitem__(self, name: str) -> ProgramEstimate:
         """The program of a name.

@@ -66,7 +66,7 @@ class CollectiveChange:
     """The operators because of which it is there."""
 
     tensors: tuple[str, ...]
-    """What is sent, where it is sent more often."""
+    """Tensors that are sent more often than before."""
 
     bytes_per_device: float
     """Bytes that a device sends in one of them."""
@@ -75,10 +75,10 @@ class CollectiveChange:
     """The time of one of them, in the program that has more."""
 
     before: int
-    """How many the first program runs."""
+    """Number that the first program runs."""
 
     after: int
-    """How many the second program runs."""
+    """Number that the second program runs."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +99,7 @@ class Difference(Printed):
     """Tensors, parameters first; none where estimates were compared."""
 
     notes: tuple[str, ...] = field(default=())
-    """What the figures leave out."""
+    """Costs that the figures leave out."""
 
     def __getitem__(self, name: str) -> Total:
         """The total of a name.

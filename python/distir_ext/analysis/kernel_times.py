@@ -24,13 +24,14 @@ class KernelTimes:
     """Of a call, by what a kernel computes and on which shapes."""
 
     callees: Mapping[str, str]
-    """What programs call them, by the same."""
+    """Names of kernels in programs, by the same keys."""
 
     skipped: Mapping[str, str]
-    """What was not timed, by what programs call it, and why. It takes the roofline's time."""
+    """Kernels that were not timed, with the reason, by their name in programs. Estimates take the
+    roofline's time for them."""
 
     workers_per_core: float = 1.0
-    """How many workers share a core; at least 1. Times are those of one that has it alone."""
+    """Workers per core, at least 1. Times are those of a worker that has its core alone."""
 
     def __or__(self, other: KernelTimes) -> KernelTimes:
         if self.workers_per_core != other.workers_per_core:

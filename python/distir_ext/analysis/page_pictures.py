@@ -13,7 +13,7 @@ from distir_ext.cluster import Cluster
 
 _OF_ESTIMATES = ("roofline", "memory", "collectives")
 NO_PICTURES = "This page has no pictures: they need matplotlib, pip install 'distir-ext[plot]'."
-"""What a page says without matplotlib."""
+"""Text of a page where matplotlib is not installed."""
 
 # More bars make a page of megabytes, and no bar of them can be told from the next.
 _MOST_EVENTS = 5000

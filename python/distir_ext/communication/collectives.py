@@ -42,7 +42,7 @@ class Collective:
     None if symbolic; then :attr:`bytes_per_unit` says it."""
 
     count: int
-    """How often it runs in one call of the function, calls of other functions included; of a loop
+    """Number of runs in one call of the function, calls of other functions included; of a loop
     (:attr:`per_iteration`), in one iteration."""
 
     function: str
@@ -209,16 +209,16 @@ class CollectiveCall:
     tensors: tuple[str, ...]
     operators: tuple[str, ...]
     variable: str
-    """What it is bound to."""
+    """The variable that the result is bound to."""
     how: str
     """The groups or the plan of who sends to whom, as JSON."""
     priced_bytes: float
-    """What ``distir.analysis.CollectiveSeconds`` wants: of groups, the bytes of the argument; of a
-    plan, those of the result. A symbolic size counts as :data:`SYMBOLIC_SIZE`."""
+    """Bytes for ``distir.analysis.CollectiveSeconds``: of the argument for groups, of the result
+    for a plan. A symbolic size counts as :data:`SYMBOLIC_SIZE`."""
 
 
 SYMBOLIC_SIZE = 1024
-"""What a symbolic size counts as where redistributions are planned (``redistribute/steps.h``)."""
+"""Value of a symbolic size where redistributions are planned (``redistribute/steps.h``)."""
 
 
 def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:

@@ -14,16 +14,16 @@ class Finding:
     """One line of the report."""
 
     what: str
-    """What was looked at: "all_reduce of float16 over 8 GPUs"."""
+    """Subject: "all_reduce of float16 over 8 GPUs"."""
 
     found: str
-    """What it is, with its unit."""
+    """Value that was found, with its unit."""
 
     wanted: str = ""
-    """What it should be; empty for what is reported only."""
+    """Value that is expected; empty for what is reported only."""
 
     ok: bool | None = None
-    """Whether it is in range; None if there is no range."""
+    """True if it is in range; None if there is no range."""
 
     def to_data(self) -> dict[str, Any]:
         """As JSON has it."""

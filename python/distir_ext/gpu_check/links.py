@@ -43,7 +43,7 @@ class Link:
     """Per second, in one direction."""
 
     is_nvlink: bool
-    """Whether NVSwitches may lie between, which can reduce."""
+    """True for NVLink, where NVSwitches, which can reduce, may lie between."""
 
 
 def ask(*options: str) -> str | None:

@@ -31,7 +31,7 @@ from distir_ext.hints.modules import hints_of_modules, model_class
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
 
 MOST_LAYERS = 10_000
-"""What states more is no model, and would be gone through for hours."""
+"""Largest number of layers that is read; a larger one is an error, and would take hours."""
 
 # Rules of plans for modules that have nothing to shard, as norms.
 _REPLICATED = "replicated"

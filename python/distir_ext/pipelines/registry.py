@@ -51,7 +51,7 @@ class Option:
     """The annotation, as ``int`` or ``str | Sequence[str]``."""
 
     default: Any = _REQUIRED
-    """What holds if nothing is stated."""
+    """Value if none is stated."""
 
     @property
     def is_required(self) -> bool:
@@ -78,10 +78,10 @@ class RegisteredPass:
     """The package or module that has it."""
 
     is_enabled: bool = True
-    """Whether it runs where nothing else is stated."""
+    """True if the pass runs by default."""
 
     is_required: bool = False
-    """Whether nothing runs without it."""
+    """True for a pass without which nothing runs."""
 
     target: str = ""
     """The kind of target that it is for; empty for all."""

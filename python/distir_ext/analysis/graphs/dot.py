@@ -33,7 +33,7 @@ class Style:
     """Style in which a kind of node is drawn."""
 
     says: str
-    """What the legend calls it."""
+    """Name in the legend."""
 
     fill: str
     shape: str

@@ -57,7 +57,7 @@ class Edge:
     """As ``"('dp', None)"``, with what it is partial over; empty where it is not known."""
 
     to_next: bool = False
-    """Whether the next of several equal layers reads it."""
+    """True if the reader is in the next of several equal layers."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FunctionGraph:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     layers: tuple[tuple[int, tuple[str, ...]], ...]
-    """How often some nodes repeat, and their keys."""
+    """Groups of repeated nodes: the number of repetitions, and the keys."""
 
 
 def function_graphs(mod: tvm.IRModule, names: Sequence[str]) -> list[FunctionGraph]:

@@ -36,7 +36,7 @@ class RedistributionStep:
     """The mesh axes that it communicates over."""
 
     sharding: str
-    """What it leads to, as ``"('dp', None)"``."""
+    """Sharding after the step, as ``"('dp', None)"``."""
 
     bytes_per_device: float
     """Bytes that a device sends; where they differ, the one that sends most."""
@@ -53,7 +53,7 @@ class Redistribution(Printed):
     """The devices."""
 
     cluster: Cluster
-    """What joins them."""
+    """The links between the devices."""
 
     shape: tuple[int, ...]
     """Of the tensor."""
@@ -62,10 +62,10 @@ class Redistribution(Printed):
     """Of its elements."""
 
     source: str
-    """How it is sharded, as ``"('dp', None)"``."""
+    """Sharding before, as ``"('dp', None)"``."""
 
     target: str
-    """How it is to be."""
+    """Sharding after."""
 
     steps: tuple[RedistributionStep, ...]
     """One after the other; none where nothing has to be done."""

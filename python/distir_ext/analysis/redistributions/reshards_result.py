@@ -46,7 +46,7 @@ class Suggestion:
     call. Below zero where less is sent."""
 
     seconds_change: float
-    """The same for the time of all collectives, one after the other."""
+    """Increase of the time of all collectives, one after the other."""
 
     parameter_bytes_change: float
     """By how much the parameters on each device become larger."""
@@ -103,7 +103,7 @@ class Reshard:
     """The sharding after."""
 
     collectives: tuple[str, ...]
-    """What is run for one tensor, in order, such as ``"all_gather"``."""
+    """Collectives for one tensor, in order, such as ``"all_gather"``."""
 
     axes: tuple[str, ...]
     """The mesh axes that these communicate over; none for transfers."""
@@ -115,7 +115,7 @@ class Reshard:
     """The time for one tensor, by the cost model of redistributions."""
 
     count: int
-    """How many of them run in one call of each entry function; calls are multiplied out."""
+    """Number of runs in one call of each entry function; calls are multiplied out."""
 
     source_cause: tuple[str, ...] = ()
     """Why the first tensor is sharded as it is before, as the chain back to an annotation."""
@@ -124,10 +124,10 @@ class Reshard:
     """Why it is wanted otherwise."""
 
     conflict: tuple[str, ...] = ()
-    """What each side costs, as ``dx.explain`` says it."""
+    """Cost of each side of a conflict, as text of ``dx.explain``."""
 
     suggestion: Suggestion | None = None
-    """What to state instead; None where nothing that was tried removes it."""
+    """Annotation that removes it; None where none of those that were tried does."""
 
     @property
     def tensor(self) -> str:
@@ -164,7 +164,7 @@ class Reshards(Printed):
     """Of all kinds. Every collective of the lowered module is in one of them."""
 
     notes: tuple[str, ...] = field(default=())
-    """What the listing leaves out."""
+    """Communication that the listing leaves out."""
 
     @property
     def reshards(self) -> tuple[Reshard, ...]:

@@ -40,7 +40,7 @@ class SweepRow:
     """Bytes, of the device that needs most, as :attr:`Estimate.peak_memory`."""
 
     fits: bool = False
-    """Whether a device has as much memory, or the limit is as high."""
+    """True if the peak memory is within the limit."""
 
     bytes_sent: float | None = None
     """Bytes that a device sends for the batch, where that is most."""
@@ -77,7 +77,7 @@ class Sweep(Printed):
     """
 
     cluster: Cluster
-    """What it was simulated for."""
+    """The cluster that the sweep is simulated for."""
 
     memory_limit: float
     """Bytes that a device may hold."""

@@ -50,10 +50,10 @@ class TimelineEvent:
     """Seconds that the device has waited for others before."""
 
     microbatch: int
-    """Which microbatch it is of."""
+    """Index of its microbatch."""
 
     stage: int
-    """Which of the programs of the function it is of."""
+    """Index of its program among those of the function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -107,10 +107,10 @@ class CriticalOperator:
     """As :attr:`Operation.kind`."""
 
     count: int
-    """How many of its events are on the path."""
+    """Number of its events on the path."""
 
     seconds: float
-    """How long these take."""
+    """Duration of these events in seconds."""
 
     share: float
     """Of the whole time, 0 to 1. The shares of all operators sum to 1."""
@@ -165,7 +165,7 @@ class Timeline(Printed):
     """
 
     cluster: Cluster
-    """What it was simulated for."""
+    """The cluster that the timeline is simulated for."""
 
     function: str
     """The function that is called."""
@@ -174,10 +174,10 @@ class Timeline(Printed):
     """``"gpipe"``, ``"1f1b"`` or ``"interleaved"``."""
 
     microbatches: int
-    """How many there are."""
+    """Number of microbatches."""
 
     overlap: bool
-    """Whether communication has a stream of its own."""
+    """True if communication has a stream of its own."""
 
     seconds: float
     """From the begin to the end of the last event."""
@@ -186,13 +186,13 @@ class Timeline(Printed):
     """The programs of the function, by name."""
 
     operations: tuple[Operation, ...]
-    """What events are of."""
+    """Operations that events refer to."""
 
     groups: tuple[DeviceGroup, ...]
     """Devices by what they do, in the order of their ids. Those of a group have equal times."""
 
     notes: tuple[str, ...] = ()
-    """What the times leave out."""
+    """Costs that the times leave out."""
 
     _path: tuple[tuple[DeviceGroup, int], ...] = field(default=(), repr=False)
     """The critical path, as rows of groups."""

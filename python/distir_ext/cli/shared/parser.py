@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a command adds its parser."""
+"""The parsers to which a command adds its own."""
 
 
 def argument_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:

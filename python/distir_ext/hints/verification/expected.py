@@ -25,7 +25,7 @@ from distir_ext.hints.report import Node, Report
 from distir_ext.hints.vocabulary import DistConfig
 
 Traffic = Counter[tuple[str, int]]
-"""How often each pair of a kind and bytes per device occurs."""
+"""Number of times that each pair of a kind and bytes per device occurs."""
 
 # Planned instead of each other where they send the same: summed before or behind.
 _SAME = {names.all_to_all: names.reduce_scatter, names.all_reduce_add_rms_norm: names.all_reduce}

@@ -26,7 +26,7 @@ from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, S
 from distir_ext.mesh import as_mesh
 
 SIMPLE_KINDS = ("replicated", "manual", "unknown", "unreduced")
-"""What HLO says in one word."""
+"""Shardings that HLO states in one word."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class HloSharding:
     0, 1, 2, ... (version 2)."""
 
     subgroups: tuple[str, ...] = ()
-    """What devices with the same tile do, for the last of ``tile_dims``, as ``"replicated"``,
+    """Roles of the last of ``tile_dims``, for devices with the same tile: ``"replicated"``,
     ``"manual"``, ``"unreduced"`` or ``"maximal"``."""
 
     device: int | None = None
@@ -81,13 +81,13 @@ class HloSharding:
     """One for each leaf of a tuple."""
 
     named: Sharding | None = None
-    """What a named one (version 3) says, mesh, axes and all."""
+    """Content of a named sharding (version 3): mesh, axes and all."""
 
     shard_group: ShardGroup | None = None
     """The values that have to be sharded alike."""
 
     metadata: str = field(default="", compare=False)
-    """What stands in the braces of ``metadata={...}``, as it is; not compared."""
+    """Text in the braces of ``metadata={...}``, as it is; not compared."""
 
     def __post_init__(self) -> None:
         problem = _problem(self)

@@ -31,7 +31,7 @@ from distir_ext.interop.shardy.model import (
 )
 
 SUBGROUPS = ("maximal", "manual", "unreduced", "replicated")
-"""What devices with the same tile may do, in the order of the canonical form."""
+"""Roles of devices with the same tile, in the order of the canonical form."""
 
 
 @dataclass(frozen=True)

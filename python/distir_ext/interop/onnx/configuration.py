@@ -10,7 +10,7 @@ class AxisPart:
     """Blocks of a tensor axis that are divided into shards (``SimpleShardedDimProto``)."""
 
     shards: int
-    """How many there are; 1 if the part is not divided."""
+    """Number of shards; 1 if the part is not divided."""
 
     size: int | str | None = None
     """Elements of the part, or the name of a symbolic size; None if the model does not say."""
@@ -50,7 +50,7 @@ class NodePlacement:
     """As messages call it, ``node 'fc1'``, or ``node 3 (MatMul)`` if it has no name."""
 
     index: int | None
-    """Which node of the graph it is; None for nodes of branches and of functions."""
+    """Index of the node in the graph; None for nodes of branches and of functions."""
 
     tensors: tuple[TensorSharding, ...] = ()
     """Shardings that its inputs have when it reads them, and its outputs when it has made them."""
@@ -66,7 +66,7 @@ class Configuration:
     name: str
     num_devices: int
     device_names: tuple[str, ...] = ()
-    """What the devices are called; empty if they have numbers only."""
+    """Names of the devices; empty if they have numbers only."""
 
     nodes: tuple[NodePlacement, ...] = ()
     """In the order of the model; nodes of which nothing is said are left out."""
@@ -77,7 +77,7 @@ class Violation:
     """Something that a model's device configurations must not say."""
 
     message: str
-    """What is wrong, and what is expected."""
+    """The error, and the form that is expected."""
 
     configuration: str | None = None
     node: str | None = None

@@ -21,7 +21,7 @@ class PlanMeshes:
 
     def __init__(self, plan: Plan, protos: Sequence[Any]) -> None:
         self.problems: list[str] = []
-        """What no mesh can say."""
+        """Shardings that no mesh can express."""
         self._common = {devices: CommonMesh(devices) for devices in plan.device_sets}
         for index, targets in plan.nodes.items():
             for tensor, target in (*targets.inputs.items(), *targets.outputs.items()):

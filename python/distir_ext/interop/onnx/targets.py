@@ -57,7 +57,7 @@ class Plan:
     """All sets of devices that tensors lie on, those of earlier stages first."""
 
     problems: list[str]
-    """What cannot be stated on meshes."""
+    """Shardings that cannot be stated on meshes."""
 
 
 def plan_targets(

@@ -167,7 +167,7 @@ class DimSharding:
     """Major to minor."""
 
     open: bool = False
-    """Whether propagation may shard it further, ``{"x", ?}``."""
+    """True if propagation may shard it further, ``{"x", ?}``."""
 
     priority: int | None = None
     """When propagation uses it, ``{"x"}p1``; none is 0, the first."""
@@ -201,7 +201,7 @@ class Sharding:
     """Axes over which the value is partial and still has to be reduced."""
 
     reduction: str = "sum"
-    """What reduces it, ``"sum"``, ``"max"`` or ``"min"``."""
+    """Reduction over :attr:`unreduced` axes: ``"sum"``, ``"max"`` or ``"min"``."""
 
     manual: tuple[AxisRef, ...] = ()
     """Axes of which a manual computation has one place; HLO's named shardings only."""

@@ -127,7 +127,7 @@ class ImportedModel:
     """The variables of each marked value, for each mark that it has."""
 
     program: torch.export.ExportedProgram
-    """What ``torch.export`` made, before it was decomposed."""
+    """Program of ``torch.export``, before it was decomposed."""
 
 
 def import_with_names(

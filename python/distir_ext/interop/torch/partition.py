@@ -52,10 +52,10 @@ class Partitioned:
     """From names of parameters in the module to the model's, with dots."""
 
     plan: dict[str, Any]
-    """What was stated, as :func:`distir_ext.annotate` takes it."""
+    """Annotations, as :func:`distir_ext.annotate` takes them."""
 
     notes: tuple[str, ...]
-    """What was sharded and what was not, and why, one line each."""
+    """One line for each tensor that was sharded or not, with the reason."""
 
     renamed: dict[str, tuple[str, ...]]
     """From names in the model's ``state_dict`` to those of parameters in the module: several if
@@ -197,7 +197,7 @@ class _Annotated:
     found: dict[str, Any]
     mod: tvm.IRModule
     shards: bool
-    """Whether it shards a parameter."""
+    """True if it shards a parameter."""
 
 
 def _annotated(

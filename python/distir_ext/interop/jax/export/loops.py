@@ -220,7 +220,7 @@ def _number(expr: Any) -> Any:
 
 _State: TypeAlias = tuple[Any, ...]
 _Step: TypeAlias = tuple[Any, _State, Any]
-"""Whether there is another iteration, what it starts with, and the result if there is none."""
+"""Condition of another iteration, the state it starts with, and the result if there is none."""
 
 
 def _repeated(step: Callable[[_State], _Step], start: _State, result: Any) -> Any:

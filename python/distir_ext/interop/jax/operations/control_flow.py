@@ -87,7 +87,7 @@ def call(writer: Writer, name: str, operands: Sequence[Value]) -> list[Known]:
 
 
 Given: TypeAlias = relax.TensorType | Sizes
-"""What a function knows of an argument: its type, or the sizes that it is."""
+"""Knowledge of a function about an argument: its type, or the sizes that it is."""
 
 
 def variables_in(given: Sequence[Given]) -> dict[Any, None]:
