@@ -62,7 +62,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name of the case in tables."""
         mesh = "x".join(map(str, self.mesh))
         return f"{self.model.name} {self.plan} {mesh} batch {self.batch}"
 
@@ -154,7 +154,7 @@ def kernels_of(cases_: Iterable[Case], cluster: dx.Cluster) -> list[dx.analysis.
 def seconds_of(
     cases_: Sequence[Case], cluster: dx.Cluster, workers: str, rounds: int, repeats: int
 ) -> list[float]:
-    """Of each case, planned for the cluster: of all rounds the least median of its calls."""
+    """Times cases, planned for the cluster: the least median of a case's calls over all rounds."""
     devices = math.prod(cases_[0].mesh)
     medians: list[list[float]] = [[] for _ in cases_]
     with dx.Session(devices, workers=workers) as session:

@@ -135,11 +135,11 @@ class Gloo:
         return max(map(float, answers))
 
     def prepare(self, collective: str, size: int) -> None:
-        """As ``Ours.prepare``."""
+        """Prepares a collective, like ``Ours.prepare``."""
         self._ask(f"{collective} {size}")
 
     def seconds(self, calls: int) -> float:
-        """As ``Ours.seconds``."""
+        """Returns the seconds that one call takes, like ``Ours.seconds``."""
         return self._ask(str(calls)) / calls
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class Measurement:
 
 
 def available_passes() -> list[str]:
-    """Those of :data:`PASSES` that the installed package has."""
+    """Returns the passes among :data:`PASSES` that the installed package has."""
     return [name for name in PASSES if hasattr(dx.transform, name)]
 
 

@@ -106,7 +106,7 @@ def agents(count: int) -> Iterator[list[str]]:
 
 
 def proportional_memory(pid: int) -> int:
-    """Of a process, in bytes."""
+    """Returns the proportional memory (PSS) of a process, in bytes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024

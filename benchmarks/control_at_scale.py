@@ -77,14 +77,14 @@ class PlayedHost(HostProcesses):
         return []
 
     def how_it_ended(self, rank: int) -> str:
-        """Why there are no answers."""
+        """Returns the reason why there are no answers."""
         return "what plays the hosts has ended"
 
     def kill(self) -> None:
         """There is nothing to end."""
 
     def forget(self) -> None:
-        """Nothing is its own."""
+        """Does nothing: a played host owns no resources."""
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -212,7 +212,7 @@ def measure(
 
 
 def median(times: Sequence[Times], which: int) -> str:
-    """In milliseconds; which: 0 seconds, 1 of processor time."""
+    """Formats the median in milliseconds; `which` is 0 for seconds, 1 for processor time."""
     return f"{statistics.median(each[which] for each in times) * 1e3:.1f}"
 
 

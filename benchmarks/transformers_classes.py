@@ -264,7 +264,7 @@ def attempt(name: str, plans: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _ours_or_tvm(model: Any, ids: Any, wanted: Any) -> str:
-    """Whose a failure is: TVM's, if the model as it is imported fails on one device too."""
+    """Attributes a failure: to TVM if the imported model fails on one device, too."""
     import numpy as np
     import tvm
     from tvm import relax

@@ -28,7 +28,7 @@ class Network:
     delayed: bool
 
     def address(self, host: int) -> str:
-        """Of a host."""
+        """Returns the address of a host."""
         return f"10.213.{host}.2"
 
     def interface(self, host: int) -> str:

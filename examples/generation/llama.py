@@ -109,7 +109,7 @@ class DecoderLayer(nn.Module):
 
 
 class CachedLlama(nn.Module):
-    """From token ids to the next token, which has the highest logit."""
+    """Decoder from token ids to the next token, which has the highest logit."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()

@@ -114,7 +114,7 @@ class _Bench:
         return max(statistics.quantiles(own.values())[0] / _LAYERS, 1e-9)
 
     def seconds_of_steps(self) -> tuple[float, float]:
-        """Of a call that computes next to nothing, and of a further microbatch of it."""
+        """Times a call that computes next to nothing, and a further microbatch of it."""
         model, x = self._load(_products((_TINY, _TINY)), 1)
         alone = partial(_seconds_of_run, model["main"].pipeline(1), x)
         many = partial(_seconds_of_run, model["main"].pipeline(_QUEUED + 1), _repeated(x))
@@ -220,13 +220,13 @@ def _chain(
 
 
 def _seconds_of_run(pipeline: Pipeline, x: np.ndarray) -> float:
-    """From the first worker's begin to the last one's end."""
+    """Returns the seconds from the first worker's begin to the last one's end."""
     pipeline(x)
     return pipeline.timeline.seconds
 
 
 def _repeated(x: np.ndarray) -> np.ndarray:
-    """For all microbatches."""
+    """Repeats an input for all microbatches."""
     return np.tile(x, (_QUEUED + 1, 1))
 
 

@@ -83,7 +83,7 @@ def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
 
 
 class Notation:
-    """Says how types of a module are sharded. Make one for many types.
+    """Formats the shardings of a module's types. Make one for many types.
 
     Args:
         mod: The module; None for types of which nothing else is known.
@@ -97,7 +97,7 @@ class Notation:
         self._mesh = tvm_ffi.get_global_func("distir.op.NamedMesh")(mod)
 
     def text(self, type_: DTensorType) -> str:
-        """As ``"('dp', None)"``, and on which mesh, if the module has several."""
+        """Formats dims as ``"('dp', None)"``, with the mesh if the module has several."""
         return str(self._read(type_, True))
 
     def mesh_text(self, type_: DTensorType) -> str:

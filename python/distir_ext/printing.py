@@ -121,7 +121,7 @@ class _Comments:
         }
 
     def of_bindings(self) -> dict[Any, str]:
-        """By binding the sharding of what it binds."""
+        """Returns the sharding of each variable that a binding makes, as a comment by binding."""
         return {
             each.binding: comment(each.sharding)
             for found in self._functions.values()
@@ -130,7 +130,7 @@ class _Comments:
         }
 
     def of_parameters(self) -> dict[str, list[str]]:
-        """By name of a function a line for each parameter that has a sharding."""
+        """Returns a line for each sharded parameter, by function."""
         lines: dict[str, list[str]] = {}
         for name, found in self._functions.items():
             for each in found:

@@ -1,4 +1,4 @@
-"""Says why a tensor is sharded as it is."""
+"""Explains why a tensor has its sharding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stated_names(function: relax.Function) -> set[str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one variable is sharded as it is; prints as text."""
+    """Explanation of the sharding of one variable; prints as text."""
 
     variable: str
     """The variable's name."""

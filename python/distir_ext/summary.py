@@ -98,12 +98,12 @@ class Summary(Printed):
 
 @short_tracebacks
 def summary(mod: tvm.IRModule) -> Summary:
-    """Says what a module has: parameters and results of its functions, with their shardings.
+    """Lists the parameters and results of a module's functions, with their shardings.
 
-    It says what is known of the module as it is, and changes nothing. Of one that is annotated, it
-    has what the annotations state; after propagation what was decided; after ``LowerDistIR`` the
-    global types that the program was made of. What a module would become by lowering, and as data
-    for JSON, says :func:`distir_ext.analysis.shardings`.
+    The module is summarised as it is, and not changed: an annotated module has the shardings of
+    its annotations, a propagated one those that were decided, and a lowered one the global types
+    that its programs were made of. :func:`distir_ext.analysis.shardings` lowers a module first, and
+    returns data for JSON.
 
     Args:
         mod: The module, in any phase.

@@ -236,7 +236,7 @@ def _of_events(rows: Sequence[Mapping[str, Any]]) -> dict[_Key, tuple[float, str
 
 
 def _ranks(values: Sequence[float]) -> Any:
-    """From 0; equal values share the mean of their ranks."""
+    """Returns ranks from 0; equal values share the mean of their ranks."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts + 1) / 2)[group]

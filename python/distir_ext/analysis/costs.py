@@ -192,7 +192,7 @@ class Memory:
 
     @property
     def peak_memory(self) -> float:
-        """All of it."""
+        """Bytes in use at the peak."""
         return self.weights + self.inputs + self.constants + self.activations
 
 
@@ -223,12 +223,12 @@ class ProgramEstimate:
 
     @property
     def cost(self) -> Cost:
-        """Of all kernels, of one call on one device."""
+        """Work of all kernels in one call on one device."""
         return _total(self.kernels)
 
     @property
     def collective_seconds(self) -> float:
-        """Of all collectives, one after the other."""
+        """Seconds of all collectives, one after the other."""
         return sum(each.seconds * each.count for each in self.collectives)
 
     @property
@@ -337,7 +337,7 @@ class Estimate(Printed):
 
     @property
     def seconds(self) -> float:
-        """Of the program that takes longest, with nothing overlapped."""
+        """Seconds of the slowest program, without overlap."""
         return max((program.seconds for program in self.programs), default=0.0)
 
     @property
@@ -381,7 +381,7 @@ class Estimate(Printed):
         return [row for program in self.programs for row in _rows(program)]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the estimate as JSON."""
         data = {
             "device": {**asdict(self.device), "flops": dict(self.device.flops)},
             "links": self.cluster.as_data(),

@@ -132,5 +132,5 @@ class Difference(Printed):
         return [*totals, *collectives, *shardings]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the comparison as JSON."""
         return json.dumps({"rows": self.rows(), "notes": list(self.notes)})

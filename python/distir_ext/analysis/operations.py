@@ -97,7 +97,7 @@ class OperationReader:
 
     @property
     def functions(self) -> Mapping[str, FunctionSteps]:
-        """By name."""
+        """Functions by name."""
         return self._functions
 
     @property

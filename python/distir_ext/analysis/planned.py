@@ -56,7 +56,7 @@ class PlannedPrograms:
 
     @cached_property
     def collectives(self) -> Mapping[str, list[CollectiveCall]]:
-        """Those of the lowered module, by function."""
+        """Collectives of the lowered module, by function."""
         return collective_calls(self.lowered)
 
     @cached_property
@@ -104,7 +104,7 @@ class LoweredPrograms:
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
-        """As :func:`distir_ext._signature.signature_attr.read_signature` gives it."""
+        """Signature, in the form of :func:`distir_ext._signature.signature_attr.read_signature`."""
         return read_signature(self.module)
 
 

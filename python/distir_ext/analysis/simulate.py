@@ -226,7 +226,7 @@ class _Simulation:
         )
 
     def _problem(self) -> dict[str, Any]:
-        """As ``src/analysis/timeline/timeline_data.cc`` reads it."""
+        """Returns the problem in the form that ``src/analysis/timeline/timeline_data.cc`` reads."""
         communications: dict[tuple[str, str], int] = {}
         programs = [
             [self._row(each, communications) for each in program] for program in self._operations
@@ -296,7 +296,7 @@ class _Simulation:
 
 
 def _path(last: int, causes: Sequence[Any]) -> _Integers:
-    """From the first event to the last one, along what each has waited for."""
+    """Returns the events from the first to the last one, each the cause of the next one's start."""
     of_event = b"".join(map(bytes, causes))
     listed = np.frombuffer(of_event, np.int64).tolist()
     path = []

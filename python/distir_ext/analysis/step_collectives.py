@@ -123,7 +123,7 @@ class Causes:
         return step.reads[:1] or (step.name,)
 
     def operators(self, step: Step) -> tuple[str, ...]:
-        """Of what is reduced or sent away, the operators that make it; else those that read it."""
+        """Returns the operators that make a reduced or sent value, else those that read it."""
         record = records()[step.callee]
         asks_before = record.reduces or not record.has_result
         found = self._makers(step) if asks_before else self._readers(step)

@@ -233,7 +233,7 @@ def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
 
 
 def communicating_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall | str]]:
-    """As :func:`collective_calls`, and among them the names of functions that are called."""
+    """Lists calls as :func:`collective_calls` does, with the names of called functions."""
     found = _FunctionCollectives(mod)
     return {
         str(name.name_hint): list(found.calls(str(name.name_hint)))
@@ -255,7 +255,7 @@ class _FunctionCollectives:
         self._devices = self._devices_by_function(mod)
 
     def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
-        """Who runs each function."""
+        """Returns the devices that run each function."""
         found: dict[str, set[int]] = {}
         programs = [
             program
@@ -309,7 +309,7 @@ class _FunctionCollectives:
         return found
 
     def calls(self, name: str) -> Iterator[CollectiveCall | str]:
-        """In program order, collectives and the names of functions that are called."""
+        """Yields collectives and the names of called functions, in program order."""
         function = self._functions[name]
         assert isinstance(function, relax.Function)
         devices = self._devices.get(name)
@@ -338,7 +338,7 @@ class _FunctionCollectives:
                 )
 
     def _bindings_of(self, name: str) -> list[Any]:
-        """Of a function, those of branches behind their ``If``."""
+        """Returns the bindings of a function, those of branches after their ``If``."""
         if name not in self._bindings:
             self._bindings[name] = list(_bindings(self._functions[name].body))
         return self._bindings[name]
@@ -415,7 +415,7 @@ def estimated_bytes(size: float, unit: str) -> float:
 
 
 class _Context:
-    """Who makes and who reads the variables of a function."""
+    """Producers and readers of the variables of a function."""
 
     def __init__(self, function: relax.Function, bindings: Sequence[Any]) -> None:
         self._bindings = bindings

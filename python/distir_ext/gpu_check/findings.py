@@ -26,7 +26,7 @@ class Finding:
     """True if it is in range; None if there is no range."""
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the finding as data for JSON."""
         return asdict(self)
 
 

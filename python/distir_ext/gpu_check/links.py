@@ -76,7 +76,7 @@ def slowest_link(count: int, names: Sequence[str]) -> Link | str:
 
 
 def read_links(matrix: str, lanes: str, count: int, names: Sequence[str]) -> Link | str:
-    """As :func:`slowest_link`, of what ``nvidia-smi`` has printed.
+    """Reads the slowest link, like :func:`slowest_link`, from the output of ``nvidia-smi``.
 
     Args:
         matrix: By ``topo -m``.

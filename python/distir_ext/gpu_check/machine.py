@@ -130,7 +130,7 @@ def find_machine() -> Machine:
 
 
 def relative_error(actual: Any, expected: Any) -> float:
-    """In the norm, against float64."""
+    """Returns the relative error of the norm against a float64 reference."""
     difference = np.asarray(actual, "float64") - expected
     norm = float(np.linalg.norm(expected))
     return float(np.linalg.norm(difference)) / (norm or 1.0)

@@ -38,11 +38,11 @@ class Layer:
 
     @property
     def size(self) -> int:
-        """Of a head."""
+        """Size of a head."""
         return self.hidden // self.heads
 
     def shapes(self, rows: int) -> Shapes:
-        """Of the arguments of :meth:`run`, by name, for so many new positions."""
+        """Returns the shapes of the arguments of :meth:`run`, by name, for `rows` new positions."""
         kv = self.kv_heads * self.size
         half = (rows, 1, 1, self.size // 2)
         return {

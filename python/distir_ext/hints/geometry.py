@@ -167,7 +167,7 @@ class _Geometry:
         found.parts = tuple(_Part(s, u) for s, u in zip(sizes, hint.units(), strict=True))
 
     def _skipped(self, layer: ResolvedLayer, found: _Wanted) -> str:
-        """Why nothing of a weight is sharded; empty if something is."""
+        """Returns the reason why nothing of a weight is sharded; empty if something is."""
         dist, kind = self._dist, layer.hint.layer_type
         groups = dist.moe_ep_size if found.over_group else 1
         if not layer.hint.shardable:

@@ -174,7 +174,7 @@ class Hints:
     """Places of statements in a file, for messages."""
 
     def place(self, *path: str) -> str:
-        """For messages: where something is stated.
+        """Returns the place where something is stated, for messages.
 
         Args:
             path: Names from the outside in: ``"layers", "model.layers.*.mlp"``.

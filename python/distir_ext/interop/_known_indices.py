@@ -38,7 +38,7 @@ class KnownIntegers:
         self._values: dict[Any, relax.Expr] = {}
 
     def bind(self, var: relax.Var, value: relax.Expr) -> None:
-        """Says what a variable is bound to."""
+        """Records the value that a variable is bound to."""
         self._values[var.__chandle__()] = value
 
     def definition(self, value: Any) -> Any:
@@ -153,7 +153,7 @@ def _largest(one: Size, other: Size) -> Size:
 
 
 def _positions(call: tvm.ir.Call) -> Bounds | None:
-    """Of an operator that gives places along an axis of its operand."""
+    """Returns the bounds of an operator that gives positions along an axis of its operand."""
     shape = getattr(call.args[0].ty, "shape", None)
     if shape is None:
         return None

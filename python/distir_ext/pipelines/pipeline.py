@@ -45,7 +45,7 @@ class PipelinePass:
 
     @property
     def name(self) -> str:
-        """As configurations have it."""
+        """Name in configurations."""
         return self.registered.name
 
     @property
@@ -115,7 +115,7 @@ class PassPipeline(Shown):
         return self[name].is_enabled
 
     def disabled_for_cpus(self) -> frozenset[str]:
-        """Those of the passes for CPUs that do not run."""
+        """Passes for CPUs that do not run."""
         return frozenset(name for name in CPU_PASSES if not self.is_enabled(name))
 
     def optimize(self, defaults: Mapping[str, Any]) -> tvm.transform.Pass | None:

@@ -207,7 +207,7 @@ def registered_passes() -> dict[str, RegisteredPass]:
 
 
 def package_passes() -> dict[str, RegisteredPass]:
-    """Those of this package, in the order in which they run."""
+    """Returns the passes of this package, in the order in which they run."""
     return dict(_package)
 
 

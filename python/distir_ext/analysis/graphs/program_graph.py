@@ -91,7 +91,7 @@ def _is_relax(function: Any) -> bool:
 
 
 def _kinds_of_moves(moves: Any) -> Iterator[tuple[str, str]]:
-    """By the variables that moves bind; a move that sends nothing has none."""
+    """Yields the kind of each move by the variables that it binds; none if it sends nothing."""
     for move in moves:
         kind = None
         if move["disagrees"]:

@@ -214,7 +214,7 @@ class MovedTensors:
     def _costs(
         self, calls: Sequence[CollectiveCall]
     ) -> tuple[tuple[str, ...], tuple[str, ...], float, float]:
-        """Of one after the other: kinds, axes, bytes, seconds."""
+        """Returns the kinds, axes, bytes and seconds of collectives that run one by one."""
         axes: dict[str, None] = {}
         size = seconds = 0.0
         for call in calls:

@@ -77,11 +77,11 @@ class Redistribution(Printed):
 
     @property
     def seconds(self) -> float:
-        """Of all steps, one after the other."""
+        """Seconds of all steps, one after the other."""
         return sum(step.seconds for step in self.steps)
 
     def as_data(self) -> dict[str, Any]:
-        """All of it as what JSON can say."""
+        """Returns the redistribution as data for JSON."""
         return {
             "mesh": dict(zip(self.mesh.axis_names, self.mesh.shape, strict=True)),
             "cluster": repr(self.cluster),

@@ -168,7 +168,7 @@ class Reshards(Printed):
 
     @property
     def reshards(self) -> tuple[Reshard, ...]:
-        """Those that nobody asked for."""
+        """Redistributions that nobody asked for."""
         return tuple(each for each in self.entries if each.kind == RESHARD)
 
     @property
@@ -191,7 +191,7 @@ class Reshards(Printed):
         return [_row(each) for each in self.entries]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the listing as JSON."""
         entries = [_data(each) for each in self.entries]
         totals = {"bytes_sent": self.bytes_sent, "seconds": self.seconds}
         return json.dumps({**totals, "notes": list(self.notes), "entries": entries})

@@ -78,7 +78,7 @@ class ProgramCosts:
         function: str,
         microbatches: int,
     ) -> Figures | None:
-        """None where devices wait for each other for ever."""
+        """Computes the figures from cached functions; None if devices deadlock."""
         stated = lowered.signature["functions"][function]
         layout = PipelineLayout(function, stated, microbatches)
         if self._on_gpus:

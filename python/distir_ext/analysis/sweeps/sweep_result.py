@@ -91,7 +91,7 @@ class Sweep(Printed):
 
     @property
     def ranked(self) -> tuple[SweepRow, ...]:
-        """Those that fit, then those that do not, then those with errors.
+        """Rows that fit, then rows that do not, then rows with errors.
 
         Each by time; of equally fast ones the one with less memory comes first, then the one that
         sends less.
@@ -110,7 +110,7 @@ class Sweep(Printed):
         return next((row for row in self.ranked if row.fits), None)
 
     def pareto(self) -> tuple[SweepRow, ...]:
-        """Those that fit, and that no other one beats.
+        """Rows that fit, and that no other row beats.
 
         One beats another if it is not worse in time, memory and bytes sent, and better in one of
         them. Of equal ones all are there.
@@ -128,7 +128,7 @@ class Sweep(Printed):
         )
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the sweep as JSON."""
         data = {
             "links": self.cluster.as_data(),
             "memory_limit": self.memory_limit,

@@ -60,7 +60,7 @@ class TimelineEvent:
 
     @property
     def end(self) -> float:
-        """When it ends."""
+        """End of the event, in seconds."""
         return self.start + self.duration
 
 
@@ -82,7 +82,7 @@ class DeviceTime:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Total time of the device."""
         return self.computing + self.exposed + self.idle
 
     @property
@@ -158,7 +158,7 @@ class TimelineEvents(Sequence[TimelineEvent]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Timeline(Printed):
-    """When each device of a cluster runs which kernel and which collective.
+    """Simulated times of the kernels and collectives of each device of a cluster.
 
     ``print`` shows tables, notebooks show them as HTML. :attr:`events` and :meth:`rows` are the
     data, :meth:`plot` and :meth:`to_perfetto` are pictures.
@@ -293,7 +293,7 @@ class Timeline(Printed):
 
     @cached_property
     def critical_path(self) -> tuple[TimelineEvent, ...]:
-        """From the begin to the end, events each of which begins when the one before has ended.
+        """Events from begin to end, each of which begins when the one before has ended.
 
         So their durations sum to :attr:`seconds`. Of devices that do the same, it names the first.
         """
@@ -372,14 +372,14 @@ class Timeline(Printed):
 
     @cached_property
     def _index_of(self) -> Mapping[int, int]:
-        """By device its group."""
+        """Index of each device's group."""
         return {
             device: index for index, group in enumerate(self.groups) for device in group.device_ids
         }
 
     @cached_property
     def _times(self) -> Sequence[DeviceTime]:
-        """By group."""
+        """Breakdown of each group's time."""
         computes = np.array([each.stream == COMPUTE for each in self.operations], bool)
         return [self._time(group, computes) for group in self.groups]
 
@@ -403,7 +403,7 @@ class Timeline(Printed):
         return DeviceTime(computing, communicating, exposed, self.seconds - computing - exposed)
 
     def _mean(self, groups: Iterable[int]) -> DeviceTime:
-        """Of all devices of some groups."""
+        """Returns the mean over all devices of some groups."""
         weighted = [(self._times[index], len(self.groups[index].device_ids)) for index in groups]
         count = sum(weight for _, weight in weighted) or 1
         names = ("computing", "communicating", "exposed", "idle")

@@ -42,7 +42,7 @@ class Arguments:
         self._generator = np.random.default_rng(self.seed)
 
     def inputs(self, function: FunctionSpec) -> list[Any]:
-        """For each input of a function an array, nested tuples of them for tuples."""
+        """Returns an array for each input of a function, nested tuples of arrays for tuples."""
         params = function.params[: function.num_input]
         return [self._value(each.name, each.spec, _OF_INPUTS) for each in params]
 

@@ -1,4 +1,4 @@
-"""From errors to exit statuses and one line on standard error."""
+"""Converts errors to exit statuses and one line on standard error."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def outcome_line(outcome: Outcome) -> str:
 
 
 def _unsupported(hints: Hints, config: str) -> str:
-    """Why a model cannot be sharded so; empty if it can."""
+    """Returns the reason why a model does not support the configuration; empty if it does."""
     has_experts = any(layer.layer_type == "moe" for layer in hints.layers.values())
     if config == "ep-only" and not has_experts:
         return "the model has no experts"

@@ -85,7 +85,7 @@ def find_iota(devices: Sequence[int]) -> Iota | None:
 
 
 def _iota(factors: Sequence[Factor]) -> Iota:
-    """From factors of which none can be merged."""
+    """Returns the iota with these factors, of which none can be merged."""
     if not factors:
         return Iota((1,), (0,))
     places = sorted(range(len(factors)), key=lambda place: -factors[place][1])

@@ -96,7 +96,7 @@ class HloSharding:
 
     @property
     def data_dims(self) -> tuple[int, ...]:
-        """Into how many parts each tensor dimension is cut, if it is tiled."""
+        """Number of parts of each tensor dimension, if it is tiled."""
         return self.tile_dims[: len(self.tile_dims) - len(self.subgroups)]
 
     @cached_property

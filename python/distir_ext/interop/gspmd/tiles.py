@@ -50,7 +50,7 @@ class Tiles:
 
     @property
     def data_dims(self) -> tuple[int, ...]:
-        """Into how many parts each tensor dimension is cut."""
+        """Number of parts of each tensor dimension."""
         return self.dims[: len(self.dims) - len(self.subgroups)]
 
     def canonical(self) -> Tiles:

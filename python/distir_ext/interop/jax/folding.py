@@ -37,7 +37,7 @@ def _not(value: Any) -> Any:
 
 
 def _divide(one: Any, other: Any) -> Any:
-    """Of integers towards 0."""
+    """Divides; integers are rounded towards 0."""
     return one / other if one.dtype.kind == "f" else (one - np.fmod(one, other)) // other
 
 

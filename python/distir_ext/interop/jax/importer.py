@@ -1,4 +1,4 @@
-"""From StableHLO with Shardy's or GSPMD's shardings to an annotated Relax module."""
+"""Imports StableHLO with Shardy's or GSPMD's shardings as an annotated Relax module."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _ref(text: str, mesh: LogicalMesh) -> AxisRef:
 
 
 def _parts_of(shardings: Iterable[Sharding], mesh: LogicalMesh) -> dict[str, list[tuple[int, int]]]:
-    """For each axis where its parts begin and end, as products of sizes from its major end.
+    """Returns the bounds of the parts of each axis, as products of sizes from its major end.
 
     An axis of size 6 is 2 x 3 or 3 x 2: the first sharding decides, and parts of others that do not
     fit are left out.

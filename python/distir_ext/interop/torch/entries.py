@@ -1,4 +1,4 @@
-"""From what a plan says of a model to a plan of :func:`distir_ext.annotate` for its module."""
+"""Converts a plan's statements about a model to a plan of :func:`distir_ext.annotate`."""
 
 from __future__ import annotations
 

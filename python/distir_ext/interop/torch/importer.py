@@ -136,7 +136,7 @@ def import_with_names(
     dynamic_shapes: Any,
     layouts: Mapping[ModuleValue, Sequence[Hashable]],
 ) -> ImportedModel:
-    """As :func:`import_model`, with marks on values of modules.
+    """Imports a model like :func:`import_model`, with marks on values of modules.
 
     Args:
         model: The model.

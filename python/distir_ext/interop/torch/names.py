@@ -28,12 +28,12 @@ class ModelNames:
 
     @cached_property
     def modules(self) -> dict[str, torch.nn.Module]:
-        """By name with dots; the model itself is ``""``."""
+        """Modules by name with dots; the model itself is ``""``."""
         return dict(self._model.named_modules(remove_duplicate=False))
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """By name with dots; tied ones under all their names."""
+        """Parameters by name with dots; tied ones under all their names."""
         return dict(self._model.named_parameters(remove_duplicate=False))
 
     @cached_property

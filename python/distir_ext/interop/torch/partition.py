@@ -1,4 +1,4 @@
-"""From a model of PyTorch to an executable for all workers, by the plans that its users have."""
+"""Partitions a model of PyTorch by a plan for PyTorch into an executable for all workers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Partitioned:
         return session.load(self.exe, params=params, rename=self._renaming(rename), strict=strict)
 
     def _renaming(self, rename: Rename) -> Callable[[str], tuple[str, ...]]:
-        """From names in files to those of parameters in the module, by way of the model's."""
+        """Returns the map from names in files to names of parameters in the module."""
 
         def renamed(name: str) -> tuple[str, ...]:
             found: list[str] = []

@@ -127,7 +127,7 @@ def _number(digits: Sequence[tuple[int, int]], position: int) -> int:
 
 
 class _Senders:
-    """Who sends a block to a device: itself, or else the holder that has sent least."""
+    """Chooses the sender of a block: the device itself, or else the holder that has sent least."""
 
     def __init__(self, layout: _Layout) -> None:
         self._layout = layout

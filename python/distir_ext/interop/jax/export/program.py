@@ -1,4 +1,4 @@
-"""From a distributed Relax module to StableHLO, with Shardy's shardings and explicit collectives.
+"""Exports Relax modules to StableHLO with Shardy's shardings and explicit collectives.
 
 The program that LowerDistIR gives, on shards, is traced as the body of ``jax.shard_map``:
 

@@ -364,7 +364,7 @@ def _written(
 
 
 def _reductions(op: Operation) -> list[str]:
-    """By what each tensor is combined with its updates."""
+    """Returns the reduction that combines each tensor with its updates."""
     block, count = only_block(op), len(op.results)
     *inner, last = operations_of(block)
     made = {each.results[0]: each for each in inner if len(each.results) == 1}
