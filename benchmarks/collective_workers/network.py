@@ -61,7 +61,7 @@ def network(num_hosts: int, gigabits: float, milliseconds: float) -> Iterator[Ne
     """Makes the namespaces, and removes them at the end.
 
     Args:
-        num_hosts: How many hosts.
+        num_hosts: Number of hosts.
         gigabits: The rate of each link in each direction, per second.
         milliseconds: From one host to another.
     """

@@ -146,7 +146,7 @@ class ScaleProgram:
     """A program of any size.
 
     Attributes:
-        unit: What there is more and more of.
+        unit: Unit of its size.
         build: The annotated program with so many of them.
         sizes: Those that the benchmark takes.
     """

@@ -47,10 +47,10 @@ def run(
     """Runs a model under one of its plans.
 
     Args:
-        model: What is run.
+        model: The model.
         plan: A key of ``model.partitions``.
         step: Called with the name of each step as it begins.
-        workers: How many CPU workers there are.
+        workers: Number of CPU workers.
 
     Raises:
         ValueError: The result has another shape than the framework's.

@@ -194,7 +194,7 @@ def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
 
     Args:
         mesh: The mesh of the plan.
-        plan: Which tensor has which dims, by name or pattern.
+        plan: Dims of tensors, by name or pattern.
         func: The function that is annotated.
         inputs: Parameters that every call passes; all others are weights.
 

@@ -47,7 +47,7 @@ class Mark:
 
     Attributes:
         device_mesh: The mesh.
-        placement: How it shards the tensor.
+        placement: Placement of the tensor on it.
         open: The tensor dimensions that propagation may shard further.
         priorities: For each tensor dimension, beginning with the first, when propagation begins to
             use its axes. Those that are left out have the priority 0.
@@ -138,7 +138,7 @@ class MeshTable:
         """The annotation that a mesh and dims mean; its mesh is in the table then.
 
         Args:
-            entity: What is annotated, for messages: "parameter w1".
+            entity: Name of the annotated value in messages: "parameter w1".
             mesh: A mesh of any framework (see :class:`distir_ext.Mesh`). One without names has
                 those that the module knows, if it does.
             dims: Dims, None for replicated, or those of another framework (see

@@ -330,7 +330,7 @@ class Cluster(Shown):
         mesh: The devices.
         links: A link for each axis of the mesh, by name.
         launch: Seconds that starting a collective takes.
-        device: What each of the devices is: a :class:`Device`, the name of one in
+        device: Kind of the devices: a :class:`Device`, the name of one in
             :data:`DEVICES`, or its fields as a dict. Only analysis asks for it.
 
     Raises:
@@ -382,9 +382,9 @@ class Cluster(Shown):
         """All devices joined alike; what is assumed where nothing is stated.
 
         Args:
-            link: What joins any two of them.
+            link: Link between any two of them.
             launch: Seconds that starting a collective takes.
-            device: What each of the devices is.
+            device: Kind of the devices.
             times: Seconds of collectives, as measured: by kind (``"all_reduce"``, ``"all_gather"``,
                 ``"reduce_scatter"``, ``"all_to_all"``, ``"permute"`` or ``"transfer"``), number of
                 members, and bytes of what each of them gives; of the last two, which move pieces
@@ -444,7 +444,7 @@ class Cluster(Shown):
             within: The link between devices of a host.
             between: The link between devices of different hosts.
             launch: Seconds that starting a collective takes.
-            device: What each of the devices is.
+            device: Kind of the devices.
         """
         mesh = Mesh((hosts, devices_per_host), ("host", "device"))
         return cls(mesh, {"host": between, "device": within}, launch, device=device)

@@ -69,13 +69,13 @@ class Session:
             a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md). ``"mpi"`` is
             ``"cpu"`` with MPI between the copies of a script that MPI has started
             (docs/clusters.md), or with ``device="cuda"`` the same between their GPUs.
-        workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
+        workers: Kind of worker: ``"threads"`` of this process, ``"processes"`` of this host, each
             started fresh, or processes of several hosts: a :class:`Hosts`, or a :class:`Ray` for
             nodes of a Ray cluster. ``"auto"``: where a launcher has started several copies of the
             script (docs/clusters.md), processes of all of them, equally many each, as
             :meth:`Hosts.from_env` has it: the session is rank 0's, and the other copies do not go
             on behind this line; otherwise ``"threads"``.
-        timeout: How long one call (or loading) may take, in seconds; then it ends with a
+        timeout: Limit of one call (or loading), in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one. Processes may
             take as long to start, but no less than 10 seconds; without a limit 300.
@@ -193,7 +193,7 @@ class Session:
         takes long shows its progress on a terminal or in a notebook.
 
         Args:
-            exe: What ``dx.build`` returned: an executable (or its loaded module) with a
+            exe: Result of ``dx.build``: an executable (or its loaded module) with a
                 ``distir_signature``; or the path of a library that it was exported to.
             params: Global arrays for the weights: by name, such as a torch ``state_dict``; pairs
                 of name and array, such as ``nn.Module.export_tvm`` returns; in order, if all
@@ -299,7 +299,7 @@ class Session:
         Args:
             params: The weights of models that were given arrays, which a session does not keep, as
                 for :meth:`load`; and other weights for others.
-            workers: What workers are from now on, such as the hosts that are left, or another one
+            workers: Workers from now on, such as the hosts that are left, or another one
                 in place of one that is lost; None: as before.
 
         Returns:

@@ -114,7 +114,7 @@ def compare(predicted: Any, measured: Profile) -> Comparison:
         predicted: An :class:`Estimate` of the same module for a cluster of the devices that it was
             measured on, as ``Cluster.measure`` gives; a :class:`Timeline` that was simulated; or
             another :class:`Profile`.
-        measured: What ``ModelFunction.profile`` returned.
+        measured: Result of ``ModelFunction.profile``.
 
     Returns:
         A row for each variable that both have. Of collectives, waiting is left out, since no

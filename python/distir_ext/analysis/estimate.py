@@ -93,7 +93,7 @@ def peak_memory_of(
 
     Args:
         cluster: The devices.
-        stated: What the signature says of the function.
+        stated: Signature of the function.
         kernels: The steps that run, by program.
     """
     costs = []

@@ -64,7 +64,7 @@ def time_kernels(
 
     Args:
         mod: A module in any phase before LowerCCL.
-        cluster: What the module is simulated for; its devices are CPUs, as those of
+        cluster: Cluster of the simulation; its devices are CPUs, as those of
             :meth:`distir_ext.Cluster.measure`.
         num_workers: Workers that share this host.
         sizes: Values for symbolic sizes, by name.
@@ -110,7 +110,7 @@ def rooflines_of(
 
     Args:
         known: The program.
-        kernels: What was timed.
+        kernels: The timed kernels.
 
     Returns:
         These times, by how many workers of a core compute at the same time.

@@ -52,7 +52,7 @@ class OperationReader:
     Args:
         functions: The steps of the planned program.
         collectives: By function, those of the lowered module.
-        roofline: What kernels take their times from.
+        roofline: Gives the times of kernels.
         microbatches: Of a call of them.
     """
 

@@ -55,14 +55,14 @@ def simulate(
         mod: A module in any phase before LowerCCL, of one microbatch.
         cluster: The devices, with a :class:`distir_ext.Device`.
         sizes: Values for symbolic sizes, by name.
-        function: Which function is called; it may be left out where there is one.
-        microbatches: How many calls follow each other, as ``pipeline(microbatches)`` makes them.
+        function: The function that is called; it may be left out where there is one.
+        microbatches: Number of calls that follow each other, as of ``pipeline(microbatches)``.
         schedule: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``, by default the one that the function
             is built for.
         overlap: Instead, each device runs communication on a stream of its own, beside kernels that
             do not need the result, and no send waits. No backend of this package does so: this is
             what it could save.
-        kernels: What :func:`time_kernels` has found of the kernels. Others take the roofline's
+        kernels: Times of kernels by :func:`time_kernels`. Others take the roofline's
             times.
 
     Returns:

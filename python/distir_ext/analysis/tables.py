@@ -89,7 +89,7 @@ def redistribution_table(plan: Redistribution, cluster: str | None = None) -> Ta
 
     Args:
         plan: The redistribution.
-        cluster: What the table calls its cluster; the name of the devices by default.
+        cluster: Name of the cluster in the table; the name of the devices by default.
     """
     device = cluster or (plan.cluster.device.name if plan.cluster.device else "unknown devices")
     size = f"{_shape(plan.shape)} {plan.dtype}"

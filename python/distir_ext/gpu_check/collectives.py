@@ -111,7 +111,7 @@ class _Bench:
         """The time of one, from the difference of one and many in a step.
 
         Args:
-            name: Which collective.
+            name: Name of the collective.
             num_bytes: Of the larger tensor.
             link: The slowest between the GPUs, or why it is not known.
         """

@@ -60,7 +60,7 @@ def slowest_link(count: int, names: Sequence[str]) -> Link | str:
     """The slowest link between the first GPUs.
 
     Args:
-        count: How many GPUs.
+        count: Number of GPUs.
         names: Their names, as CUDA says them.
 
     Returns:
@@ -81,7 +81,7 @@ def read_links(matrix: str, lanes: str, count: int, names: Sequence[str]) -> Lin
     Args:
         matrix: By ``topo -m``.
         lanes: Generation and width of the PCIe slot of each GPU.
-        count: How many GPUs.
+        count: Number of GPUs.
         names: Their names.
     """
     rows = {}
@@ -129,7 +129,7 @@ def bus_range(link: Link, collective: str, count: int) -> tuple[float, float]:
     Args:
         link: The slowest between the GPUs.
         collective: ``"all_reduce"``, ``"all_gather"`` or ``"reduce_scatter"``.
-        count: How many GPUs.
+        count: Number of GPUs.
     """
     in_switch = link.is_nvlink and collective == names.all_reduce
     most = link.gigabytes * (max(2 * (count - 1) / count, 1.0) if in_switch else 1.0)

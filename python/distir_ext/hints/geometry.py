@@ -46,7 +46,7 @@ class _Part:
 
     Attributes:
         size: In elements.
-        unit: How many of them stay together.
+        unit: Number of them that stay together.
     """
 
     size: int

@@ -53,7 +53,7 @@ def from_config(
     Args:
         config: A configuration of transformers; or a ``config.json``, the directory that it is
             in, or what it says as a mapping, which transformers reads.
-        prefix: What stands before ``layers`` in the names of weights, as ``model`` in
+        prefix: Prefix of ``layers`` in the names of weights, as ``model`` in
             ``model.layers.0.mlp``; None: as in the class for causal language models.
 
     Raises:
@@ -110,7 +110,7 @@ def read_fields(text: bytes, where: str) -> dict[str, Any]:
 
     Args:
         text: Its text.
-        where: What messages call it.
+        where: Name in messages.
 
     Raises:
         ValueError: It is no JSON object.

@@ -25,7 +25,7 @@ def replicated_weights(
 
     Args:
         mod: The module before hints were applied.
-        annotated: The same with annotations.
+        annotated: The function with annotations.
         func: The name of the function.
         named: The weights that hints name, which have a reason of their own.
         blocks: The parameters that weights are cut into.

@@ -50,7 +50,7 @@ class Report(Shown):
     Attributes:
         nodes: One per weight that hints name.
         why: By name of a layer that was detected, what shows its type.
-        notes: What was written otherwise than hints say, or costs more than it may.
+        notes: Differences from the hints, and costs above the expected ones.
         find_others: Finds the weights that no hint names and that are replicated, with reasons.
     """
 

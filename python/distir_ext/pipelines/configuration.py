@@ -54,7 +54,7 @@ def load(*configurations: str | os.PathLike[str] | Mapping[str, Any]) -> PassPip
             of another type or outside of its range, leaves out a pass without which nothing runs,
             or enables one without an option that it needs. The message has the file and the line.
         OSError: A file cannot be read.
-        ImportError: What reads YAML is not installed (``pip install 'distir-ext[yaml]'``), or a
+        ImportError: No reader of YAML is installed (``pip install 'distir-ext[yaml]'``), or a
             package that has passes cannot be imported.
 
     Example:

@@ -49,7 +49,7 @@ def register_fusion(
     unless ``extra_uses`` is set.
 
     Args:
-        name: What configurations call the pass.
+        name: Name of the pass in configurations.
         pattern: The calls that are matched, from the last one back through variables.
         phase: Of the module that it is given, as for :func:`register_pass`.
         enabled: Whether it runs where a configuration does not say so.

@@ -98,8 +98,8 @@ class Matches:
         """Counts what was done.
 
         Args:
-            what: Which kind of match, for a pass that counts several.
-            count: How often.
+            what: Kind of match, for a pass that counts several.
+            count: Number of matches.
         """
         self.done[what] = self.done.get(what, 0) + count
 
@@ -108,8 +108,8 @@ class Matches:
 
         Args:
             why: The reason.
-            what: Which kind of match, as in :meth:`add`.
-            count: How often.
+            what: Kind of match, as in :meth:`add`.
+            count: Number of matches.
         """
         reasons = self.skipped.setdefault(what, {})
         reasons[why] = reasons.get(why, 0) + count
@@ -126,8 +126,8 @@ def register_pass(
     """Registers a function of a module as a pass that pipelines may run.
 
     Args:
-        name: What configurations call it.
-        phase: Where it runs: on an ``"annotated"`` module, before PropagateSharding; on a
+        name: Name in configurations.
+        phase: Phase in which it runs: on an ``"annotated"`` module, before PropagateSharding; on a
             ``"propagated"`` one, before LegalizeRedistribute; on a ``"legalized"`` one, behind
             OptimizeCollectives; on the ``"lowered"`` programs of workers, before LowerCCL; or on
             ``"runtime"`` programs, before those of TVM.
@@ -277,7 +277,7 @@ def failure_of(what: str, error: Exception) -> Exception:
 
     Args:
         what: Names it.
-        error: What it has raised. TVM passes on texts only, of kinds that it knows; the text of a
+        error: The exception. TVM passes on texts only, of kinds that it knows; the text of a
             KeyError is the key alone.
     """
     kind = type(error) if type(error) in _KINDS else RuntimeError

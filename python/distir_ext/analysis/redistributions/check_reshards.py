@@ -28,7 +28,7 @@ def CheckReshards(  # noqa: N802 - passes are named as TVM names its own
     Args:
         reshards: ``"error"``, ``"warn"`` or ``"allow"``.
         reshards_above: Bytes that a device may send for one redistribution.
-        cluster: What the devices are joined by, as for :func:`distir_ext.lower`.
+        cluster: The devices and links, as for :func:`distir_ext.lower`.
 
     Raises:
         ValueError: ``reshards`` is none of these words, or ``reshards_above`` is negative.

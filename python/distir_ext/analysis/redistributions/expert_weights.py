@@ -24,7 +24,7 @@ def expert_weight_notes(
 
     Args:
         mod: A module that is only annotated.
-        entries: What it sends.
+        entries: Its redistributions.
         reasons: Why routed computation that was recognised was left as it is.
     """
     found: dict[str, float] = {}

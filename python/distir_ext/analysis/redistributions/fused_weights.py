@@ -18,7 +18,7 @@ def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[st
 
     Args:
         mod: A module that is only annotated.
-        entries: What it sends.
+        entries: Its redistributions.
     """
     found: dict[str, dict[tuple[int, ...], None]] = {}
     weights: set[str] = set()

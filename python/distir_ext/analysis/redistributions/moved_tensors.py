@@ -99,7 +99,7 @@ class MovedTensors:
         lowered: A module after LowerDistIR.
         optimized: The same before LowerDistIR, which knows more: on shards, a dimension of one
             element may be sharded or not.
-        names: What users call its functions and variables.
+        names: Names of its functions and variables for users.
     """
 
     def __init__(self, lowered: tvm.IRModule, optimized: tvm.IRModule, names: Names) -> None:

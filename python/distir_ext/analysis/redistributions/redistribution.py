@@ -110,12 +110,12 @@ def redistribution(
 
     Args:
         mesh: The devices.
-        source: How the tensor is sharded, as in plans: an entry per dimension, or None for
+        source: Sharding of the tensor, as in plans: an entry per dimension, or None for
             replicated.
-        target: How it is to be sharded.
+        target: Sharding that it is to have.
         shape: The global shape. Dimensions that the axes do not divide are padded.
         dtype: The element type.
-        cluster: What joins the devices; a preset of H100s by default.
+        cluster: The devices and links; a preset of H100s by default.
 
     Raises:
         ValueError: Dims do not have an entry for each dimension, name an axis that the mesh lacks,

@@ -62,8 +62,8 @@ class Suggestions:
     Args:
         mod: An annotated module.
         cluster: As for :func:`distir_ext.lower`.
-        lowered: What it is lowered to.
-        moved: What that sends.
+        lowered: The lowered module.
+        moved: Its redistributions.
         names: Those of the module.
     """
 

@@ -52,7 +52,7 @@ class _Bound:
 
     Attributes:
         mod: The module.
-        outlined: The same with its repeats as calls.
+        outlined: The module with its repeats as calls.
         holds_several: Whether it takes a weight apart.
     """
 

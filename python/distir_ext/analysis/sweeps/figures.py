@@ -58,8 +58,8 @@ class ProgramCosts:
 
         Args:
             mod: A module in any phase before LowerCCL, of one microbatch.
-            function: What is called.
-            microbatches: How often.
+            function: The function that is called.
+            microbatches: Number of its calls.
 
         Raises:
             ValueError: As :func:`distir_ext.analysis.simulate`.

@@ -87,7 +87,7 @@ class OperationTimesReader:
 
     Args:
         functions: Its functions.
-        prices: What their steps cost.
+        prices: Costs of their steps.
     """
 
     def __init__(self, functions: Mapping[str, PlannedFunction], prices: Prices) -> None:
@@ -170,7 +170,7 @@ def simulated_seconds(
 
     Args:
         layout: :meth:`distir_ext.analysis.pipeline_layout.PipelineLayout.as_data`.
-        programs: What they run.
+        programs: Their operations.
         communications: :attr:`OperationTimesReader.communications`.
     """
     problem = {

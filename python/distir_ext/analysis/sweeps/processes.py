@@ -36,10 +36,10 @@ def evaluate(
     until they have started.
 
     Args:
-        model: What they are of.
+        model: Model of the configurations.
         evaluator: That of this process.
         chosen: The configurations.
-        processes: How many there are, with this one.
+        processes: Number of processes, with this one.
 
     Yields:
         Numbers of configurations, with their figures.
@@ -91,7 +91,7 @@ class _Others:
         """Returns the results that processes have computed and that were not returned before.
 
         Raises:
-            Exception: What one of them has raised, or that it is no more.
+            Exception: An exception of one of them, or an error that it has ended.
         """
         self._something.clear()
         found = []

@@ -21,7 +21,7 @@ def sweep_tables(sweep: Sweep, rows: int = _MOST) -> list[Table]:
 
     Args:
         sweep: The configurations.
-        rows: How many of them are shown, the best first.
+        rows: Number of configurations that are shown, the best first.
     """
     tables = [_configurations(sweep, rows)]
     if any(row.error is not None for row in sweep.configurations):

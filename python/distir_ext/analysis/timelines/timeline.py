@@ -240,7 +240,7 @@ class Timeline(Printed):
         Args:
             device: The id of a device of the group.
             group: One of ``groups``, whose devices do the same at the same times.
-            row: Which event of the group, from 0, in program order.
+            row: Index of the event in the group, from 0, in program order.
 
         Raises:
             IndexError: The group has fewer events.

@@ -29,7 +29,7 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
     Errors of this program itself, such as a failed assertion, are raised with their traceback.
 
     Args:
-        command: What lines on standard error begin with.
+        command: Name of the command, with which lines on standard error begin.
         run: Gives the exit status of a command that has not failed.
     """
     try:

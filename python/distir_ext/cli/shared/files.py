@@ -27,7 +27,7 @@ def existing(name: str, what: str = "file") -> Path:
 
     Args:
         name: As the user states it.
-        what: What it is, for the message.
+        what: Kind of file, for the message.
 
     Raises:
         FileNotFoundError: There is none; names those of its folder that are like it.

@@ -39,7 +39,7 @@ def read_program(
     Raises:
         ValueError: It has no module, or several and none is named; or it is of no known kind.
         FileNotFoundError: There is no such file.
-        ImportError: What reads such a file is not installed.
+        ImportError: The package that reads such a file is not installed.
         RuntimeError: The file cannot be read, or raised an error.
     """
     file, name = split_program(text)

@@ -85,9 +85,9 @@ def verify(
         config: A key of :data:`CONFIGS`.
         hints: Its layers; None: as they are detected.
         change: Applied to the lowered module, to see that what is wrong fails.
-        target: What the module is compiled for, as :func:`distir_ext.build` takes it.
-        tolerance: What the relative RMSE has to be below.
-        devices: How many there are; None: as many as :data:`CONFIGS` has.
+        target: Target of compilation, as :func:`distir_ext.build` takes it.
+        tolerance: Upper bound of the relative RMSE.
+        devices: Number of devices; None: as many as :data:`CONFIGS` has.
 
     Raises:
         ValueError: There is no such configuration; or a hint contradicts the model.

@@ -35,8 +35,8 @@ def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
     """Returns the expected communication of a model that is sharded by hints.
 
     Args:
-        report: What was done with each weight.
-        dist: How devices are shared out.
+        report: Report of the applied hints.
+        dist: Division of the devices.
         stream_bytes: Of the hidden states of the devices that share layers.
     """
     found: Traffic = Counter()

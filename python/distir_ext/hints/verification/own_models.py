@@ -40,7 +40,7 @@ def own_program(text: str, sizes: Mapping[str, int]) -> Program:
     Raises:
         ValueError: There is no such model, it cannot be read, or has symbolic sizes.
         OSError: The file cannot be read.
-        ImportError: What reads it is not installed.
+        ImportError: The package that reads it is not installed.
     """
     path = Path(text)
     if path.name == CONFIGURATION or (path / CONFIGURATION).exists():

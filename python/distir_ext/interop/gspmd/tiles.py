@@ -41,7 +41,7 @@ class Tiles:
     Attributes:
         dims: Its shape, the subgroups last.
         devices: The devices in row-major order.
-        subgroups: What the last dimensions are, of :data:`SUBGROUPS`.
+        subgroups: Roles of the last dimensions, of :data:`SUBGROUPS`.
     """
 
     dims: tuple[int, ...]

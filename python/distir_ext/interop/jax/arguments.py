@@ -74,7 +74,7 @@ def arguments_of(
         program: The program, which gets the variables.
         main: The function.
         names: Of its arguments.
-        stated: What open sizes are called, by the places of arguments without that number; others
+        stated: Names of open sizes, by the places of arguments without that number; others
             are called as the module calls them.
     """
     first = 1 if global_constant(main, 0) == _PLATFORM else 0

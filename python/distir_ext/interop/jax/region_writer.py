@@ -36,7 +36,7 @@ class RegionWriter:
     """Has values enter and leave regions. The writer of a function is one.
 
     Args:
-        program: What the function belongs to.
+        program: The program that the function belongs to.
         region: The region that calls it.
         parts: The values of this region.
     """

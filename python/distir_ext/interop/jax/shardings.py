@@ -183,7 +183,7 @@ class Shardings:
         """The manual region that a value is in by what is stated of it.
 
         Args:
-            attribute: What a text of HLO states of it.
+            attribute: Attribute with its sharding as a text of HLO.
             around: The region that it stands in.
 
         Returns:
@@ -369,7 +369,7 @@ def argument_sharding(function: Operation, kind: str, index: int) -> Any | None:
     Args:
         function: The function.
         kind: "arg_attrs" or "res_attrs".
-        index: Which of them.
+        index: Index among them.
 
     Raises:
         UnsupportedError: It is stated twice, as Shardy's and as GSPMD's.

@@ -46,7 +46,7 @@ class Writer(RegionWriter):
     """Writes one function.
 
     Args:
-        program: What it belongs to.
+        program: The program that it belongs to.
         names: The parameters' names.
         types: Their types.
         region: The manual region that calls it, whose values its parameters are.

@@ -15,7 +15,7 @@ class PlanMeshes:
     """The meshes, in the order of the plan's sets of devices.
 
     Args:
-        plan: Which tensors lie where.
+        plan: Target of each tensor.
         protos: The nodes of the graph, whose names messages have.
     """
 

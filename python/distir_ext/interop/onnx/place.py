@@ -42,7 +42,7 @@ def placed(
     Args:
         imported: The function.
         protos: The nodes of the graph.
-        plan: Where their tensors lie.
+        plan: Targets of their tensors.
         meshes: Those of the plan.
         table: Of the module, with these meshes in it.
 

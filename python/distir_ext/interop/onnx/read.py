@@ -47,7 +47,7 @@ def read_proto(model: Any, faults: Sequence[Violation] = ()) -> tuple[Configurat
 
     Args:
         model: The proto.
-        faults: What is wrong with the ``onnx_ir.Model`` that it was written of.
+        faults: Errors in the ``onnx_ir.Model`` that it was written from.
     """
     try:
         found = [*faults, *violations(model)]

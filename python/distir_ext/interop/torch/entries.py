@@ -23,7 +23,7 @@ def entries(
     Args:
         names: Of the model.
         imported: The model in Relax.
-        stated: What the plan says; gets notes.
+        stated: Statements of the plan; gets notes.
         axes: The mesh.
         kind: Of the plan; further axes shard the batch, unless it has dims of its own.
     """

@@ -73,7 +73,7 @@ def import_program(program: torch.export.ExportedProgram) -> Imported:
     """An exported program in Relax, as :func:`import_model` has the model that it is of.
 
     Args:
-        program: What ``torch.export.export`` returned, or ``torch.export.load``.
+        program: Result of ``torch.export.export``, or of ``torch.export.load``.
 
     Returns:
         The module and the parameters.
@@ -142,7 +142,7 @@ def import_with_names(
         model: The model.
         example_inputs: Its inputs.
         dynamic_shapes: The sizes that stay open.
-        layouts: What is stated of which value.
+        layouts: Layouts that are stated, by value.
 
     Raises:
         TypeError: As :func:`import_model`.

@@ -146,12 +146,12 @@ def partition(
         model: In evaluation mode. It is not changed.
         example_inputs: A tensor, tensors in order, or by name; see :func:`import_model`.
         mesh: The devices.
-        plan: What is sharded how.
-        axes: What axes of the mesh do, if their names do not say it: from ``"tp"``, ``"ep"``,
+        plan: The plan.
+        axes: Roles of mesh axes, if their names do not say it: from ``"tp"``, ``"ep"``,
             ``"fsdp"`` and ``"batch"`` to an axis.
         min_elements: What ``"fsdp"`` leaves to propagation: parameters with fewer elements.
         dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
-        target: What is built for, as for :func:`distir_ext.build`.
+        target: Target to build for, as for :func:`distir_ext.build`.
         **options: Further arguments of :func:`distir_ext.build`.
 
     Returns:

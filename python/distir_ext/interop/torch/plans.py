@@ -81,7 +81,7 @@ def state_plan(
         model: The model.
         names: Its names.
         kind: One of :func:`candidates`.
-        plan: What the user gave.
+        plan: The plan as the user gave it.
         axes: The mesh.
         min_elements: For ``"fsdp"``.
 

@@ -63,7 +63,7 @@ class Statements:
             parameter: The parameter.
             dim: The dimension, from the last one if negative; None to replicate it.
             axis: The mesh axis.
-            reason: What says so, for notes and messages: ``style 'colwise'``.
+            reason: Source of the statement, for notes and messages: ``style 'colwise'``.
         """
         rank = parameter.dim()
         dims: list[str | None] = [None] * rank

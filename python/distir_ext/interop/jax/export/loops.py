@@ -94,7 +94,7 @@ class _Halves:
         function: The function.
         depth: The place of the depth among its parameters.
         constant: The places of parameters that all iterations share.
-        body: What it does where the depth is 0: one iteration.
+        body: Computation at depth 0: one iteration.
         middle: The variable that holds what an iteration returns.
         between: What is computed of that.
         more: Whether there is another iteration.

@@ -176,9 +176,9 @@ def function_of(
     """The Relax function of a function of StableHLO.
 
     Args:
-        program: What it belongs to.
+        program: The program that it belongs to.
         op: The ``func.func``.
-        given: What it knows of its arguments; sizes are no parameters.
+        given: Types of its arguments, or the sizes that they are; sizes are no parameters.
         names: Of its arguments.
         order: Of its parameters: which of the operation's arguments each is.
         region: The manual region that calls it.
@@ -262,7 +262,7 @@ def _chooser(
     """A function that takes one of its branches by its first argument, which they are not given.
 
     Args:
-        program: What it belongs to.
+        program: The program that it belongs to.
         branches: The functions.
         types: The types of its arguments.
         first: The number of the first branch; None if the argument is a condition.
@@ -323,10 +323,10 @@ class Captures:
     Args:
         writer: Of the function around it.
         op: The operation.
-        carry: What its regions are given besides.
+        carry: Further arguments of its regions.
 
     Attributes:
-        known: What is known of values, numbers and sizes, which its functions know, too.
+        known: Known values, numbers and sizes, which its functions know, too.
         tensors: The other values.
         arguments: These in Relax, which are the last arguments of its functions; behind them
             those that have the sizes that none of these has.
@@ -365,10 +365,10 @@ def lifted(
 
     Args:
         writer: Of the function around it.
-        name: What it is called, up to a number.
+        name: Its name, up to a number.
         block: The region's.
         carry: The types of its arguments.
-        captures: What it may read.
+        captures: Values outside that it may read.
     """
     program = writer.program
     types, new = own(program, [*carry, *(each.ty for each in captures.arguments)])

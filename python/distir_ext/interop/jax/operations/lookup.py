@@ -213,7 +213,7 @@ def _in_a_row(
     Args:
         writer: Writes it.
         dims: The dimension numbers.
-        starts: Where windows begin, per mapped dimension: of the shape of the indices.
+        starts: Starts of windows, per mapped dimension: of the shape of the indices.
         shape: Of the tensor.
         moved: The shape of what is moved.
 

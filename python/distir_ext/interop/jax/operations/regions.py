@@ -45,12 +45,12 @@ class _Combination:
     Args:
         writer: Of the function.
         op: The reduction: its operands are tensors, then as many initial values.
-        count: How many tensors.
+        count: Number of tensors.
 
     Attributes:
         tensors: Its tensors.
         starts: The initial values.
-        function: What combines those so far with the next.
+        function: Combines the values so far with the next.
     """
 
     def __init__(self, writer: Writer, op: Operation, count: int) -> None:
@@ -201,7 +201,7 @@ class _Windows:
 
     Attributes:
         shape: Of the tensor.
-        count: How many windows there are.
+        count: Number of windows.
         size: Of a window.
         strides: From a window to the next.
         spread: From an element of a window to the next.
