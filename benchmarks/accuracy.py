@@ -57,12 +57,12 @@ class Case:
 
     @property
     def microbatches(self) -> int:
-        """How many calls of the program make up the batch."""
+        """Number of calls of the program that make up the batch."""
         return MICROBATCHES if self.plan == "stages" else 1
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name of the case in tables."""
         mesh = "x".join(map(str, self.mesh))
         return f"{self.model.name} {self.plan} {mesh} batch {self.batch}"
 
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of a program, and of the host for it."""
+    """Measurements of a program and of the host that ran it."""
 
     case: Case
     workers: str
@@ -111,7 +111,7 @@ class Run:
 
 
 def cases(quick: bool, models: Sequence[str], plans: Sequence[str]) -> Iterator[Case]:
-    """What is run: by number of devices, then by model."""
+    """Yields the cases to run, ordered by number of devices, then by model."""
     of_models: Sequence[Model] = [model for model in MODELS if model.name in models]
     meshes = MESHES[::2] if quick else MESHES
     if quick:
@@ -154,7 +154,7 @@ def kernels_of(cases_: Iterable[Case], cluster: dx.Cluster) -> list[dx.analysis.
 def seconds_of(
     cases_: Sequence[Case], cluster: dx.Cluster, workers: str, rounds: int, repeats: int
 ) -> list[float]:
-    """Of each case, planned for the cluster: of all rounds the least median of its calls."""
+    """Times cases, planned for the cluster: the least median of a case's calls over all rounds."""
     devices = math.prod(cases_[0].mesh)
     medians: list[list[float]] = [[] for _ in cases_]
     with dx.Session(devices, workers=workers) as session:
@@ -174,7 +174,7 @@ def seconds_of(
 
 
 def simulate(measured: Measured) -> Run:
-    """What the same takes by the model."""
+    """Simulates a measured case on the cluster that was measured."""
     case = measured.case
     simulated = statistics.mean(
         dx.analysis.simulate(
@@ -186,7 +186,7 @@ def simulate(measured: Measured) -> Run:
 
 
 def recorded(files: Iterable[str]) -> Iterator[Measured]:
-    """What earlier calls have measured."""
+    """Reads the measurements that earlier runs saved in these files."""
     for name in files:
         with Path(name).open("rb") as file:
             yield from pickle.load(file)

@@ -1,4 +1,4 @@
-"""How fast weights that one mesh saved come up on another one, beside copying the files.
+"""Times loading weights on another mesh than the one that saved them, beside copying the files.
 
     python benchmarks/checkpoint.py [--gigabytes 1] [--processes] [--repeats 5] [--dtype float32]
                                     [--size 4096] [--only files|memory] [--cold]

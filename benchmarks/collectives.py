@@ -1,4 +1,4 @@
-"""How fast collectives are on CPU workers, beside copying the same bytes and beside Gloo.
+"""Times collectives on CPU workers, beside copying the same bytes and beside Gloo.
 
     python benchmarks/collectives.py [--sizes 1K 64K 16M ...] [--collective NAME ...]
                                      [--workers 2 4] [--repeats 15] [--no-gloo] [--no-processes]
@@ -99,7 +99,7 @@ class Ours:
         self._run("check", [[*mine, *of, rank] for rank, mine in enumerate(self.tensors)])
 
     def seconds(self, calls: int) -> float:
-        """How long one call takes, on average of so many in a row."""
+        """Returns the seconds that one call takes: the mean of `calls` calls in a row."""
         arguments = (self.collective, self.num_workers, calls)
         return max(self._run("seconds", [[*mine, *arguments] for mine in self.tensors])) / calls
 
@@ -109,7 +109,7 @@ class Ours:
 
 
 class Gloo:
-    """The same with ``torch.distributed``."""
+    """Workers that run the collectives of ``torch.distributed``."""
 
     def __init__(self, num_workers: int) -> None:
         script = Path(__file__).parent / "collective_workers" / "gloo_loop.py"
@@ -135,11 +135,11 @@ class Gloo:
         return max(map(float, answers))
 
     def prepare(self, collective: str, size: int) -> None:
-        """As ``Ours.prepare``."""
+        """Prepares a collective, like ``Ours.prepare``."""
         self._ask(f"{collective} {size}")
 
     def seconds(self, calls: int) -> float:
-        """As ``Ours.seconds``."""
+        """Returns the seconds that one call takes, like ``Ours.seconds``."""
         return self._ask(str(calls)) / calls
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ def named(size: int) -> str:
 
 
 def columns_of(names: Sequence[str]) -> dict[str, Callable[[dict[str, list[float]], int], str]]:
-    """What a row says: from the times of a size, and the size."""
+    """Returns the columns of a row: each makes its text of the times of a size, and the size."""
 
     def microseconds(name: str) -> Callable[[dict[str, list[float]], int], str]:
         return lambda times, _: f"{statistics.median(times[name]) * 1e6:.1f}"

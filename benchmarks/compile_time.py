@@ -76,7 +76,7 @@ class Measurement:
 
 
 def available_passes() -> list[str]:
-    """Those of :data:`PASSES` that the installed package has."""
+    """Returns the passes among :data:`PASSES` that the installed package has."""
     return [name for name in PASSES if hasattr(dx.transform, name)]
 
 
@@ -141,7 +141,7 @@ def time_table(title: str, measurements: Sequence[Measurement]) -> Table:
 
 
 def linearity_table(title: str, small: Measurement, large: Measurement) -> Table:
-    """How far each time is from growing as the program does."""
+    """Returns a table of how far each pass is from linear growth with the program."""
     growth = large.variables / small.variables
     table = Table(
         "pass",

@@ -1,4 +1,4 @@
-"""What the controller of worker processes does for a start, a load and a call.
+"""Measures the controller's work to start worker processes, load weights and call a program.
 
     python benchmarks/control.py [--workers 1 4 16] [--weights 1 100 500] [--hosts 2 [--fanout 1]]
         [--calls 30]
@@ -106,7 +106,7 @@ def agents(count: int) -> Iterator[list[str]]:
 
 
 def proportional_memory(pid: int) -> int:
-    """Of a process, in bytes."""
+    """Returns the proportional memory (PSS) of a process, in bytes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024

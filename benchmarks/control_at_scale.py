@@ -77,14 +77,14 @@ class PlayedHost(HostProcesses):
         return []
 
     def how_it_ended(self, rank: int) -> str:
-        """Why there are no answers."""
+        """Returns the reason why there are no answers."""
         return "what plays the hosts has ended"
 
     def kill(self) -> None:
         """There is nothing to end."""
 
     def forget(self) -> None:
-        """Nothing is its own."""
+        """Does nothing: a played host owns no resources."""
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -164,7 +164,7 @@ def play(descriptors: Sequence[int]) -> None:
 
 
 def answer_to(request: dict[str, Any]) -> dict[str, Any]:
-    """What a worker would say."""
+    """Returns the answer that a worker would give to the request."""
     if "step" not in request:
         return {"ready": True, "clock": "of all", "device_type": 1}
     described = {"shape": tvm_ffi.Shape((SIZE,)), "dtype": "float32"}
@@ -180,7 +180,7 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def processor_time(work: Any) -> tuple[Any, float]:
-    """What something returns, and the processor time of this process that it takes."""
+    """Returns the result of ``work()`` and the processor time of this process that it takes."""
     begin = time.process_time()
     found = work()
     return found, time.process_time() - begin

@@ -1,4 +1,4 @@
-"""What encryption between hosts costs: the same sessions with TLS and without.
+"""Measures the cost of encryption between hosts: the same sessions with TLS and without.
 
     python benchmarks/encryption.py [--sizes 1K 1M 16M] [--repeats 9]
 

@@ -1,4 +1,4 @@
-"""What standard sharding plans of transformers communicate, beside XLA.
+"""Compares the communication of standard sharding plans of transformers with XLA's.
 
     python benchmarks/plans.py [--plan NAME ...] [--xla recorded|measured|none] [--detail]
 

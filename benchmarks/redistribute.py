@@ -1,4 +1,4 @@
-"""What moving one tensor between shardings costs, beside other planners.
+"""Compares the cost of moving one tensor between shardings with that of other planners.
 
     python benchmarks/redistribute.py [--meshes 8 2,4 2,2,2 2,3,2] [--xla] [--cache FILE] [--torch]
 

@@ -1,4 +1,4 @@
-"""How long a forward takes on CPU workers, beside JAX on as many virtual CPU devices.
+"""Times a forward pass on CPU workers, beside JAX on as many virtual CPU devices.
 
     python benchmarks/run_time.py [--plan NAME ...] [--repeats 15] [--no-jax] [--small]
 
@@ -212,7 +212,7 @@ def measure(
 
 
 def median(times: Sequence[Times], which: int) -> str:
-    """In milliseconds; which: 0 seconds, 1 of processor time."""
+    """Formats the median in milliseconds; `which` is 0 for seconds, 1 for processor time."""
     return f"{statistics.median(each[which] for each in times) * 1e3:.1f}"
 
 

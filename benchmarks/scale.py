@@ -36,7 +36,7 @@ class ScaleMeasurement:
 
     Attributes:
         size: Its size.
-        units: What its time is divided by.
+        units: Divisor of its time.
         seconds: Processor time of each pass, the best of several.
         peak: Bytes of memory at the peak, above those before the first pass.
     """

@@ -1,4 +1,4 @@
-"""How long a session of worker processes takes to start, and what it costs.
+"""Measures the time and the memory that a session of worker processes takes to start.
 
     python benchmarks/session_start.py [--workers 4] [--repeats 5]
 
@@ -26,7 +26,7 @@ COLUMNS = ("until it has started, s", "processor time of a worker, s", "memory o
 
 
 def measure(num_workers: int, imports: tuple[str, ...]) -> tuple[float, float, float]:
-    """What :data:`COLUMNS` say."""
+    """Returns the numbers that :data:`COLUMNS` names."""
     begin = time.monotonic()
     with dx.Session(num_workers, workers="processes", imports=imports):
         seconds = time.monotonic() - begin

@@ -64,7 +64,7 @@ SIZES: dict[str, Any] = {
     "tie_word_embeddings": False,
     "initializer_range": 0.1,
 }
-"""What configurations call their sizes."""
+"""Sizes by their names in configurations."""
 
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 FEW = (
@@ -82,7 +82,7 @@ UNSTATED: tuple[dict[str, Any], ...] = (
     {"rope_parameters": {"full_attention": _ROTATION, "sliding_attention": _ROTATION}},
     {"layer_types": ["full_attention", "full_attention"]},
 )
-"""What some classes have no default for, to be tried one after the other."""
+"""Fields that some classes have no default for; alternatives, to be tried in order."""
 
 NEEDED = ("n_routed_experts", "num_key_value_heads")
 """Sizes without a default, which some classes do not work without."""
@@ -264,7 +264,7 @@ def attempt(name: str, plans: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _ours_or_tvm(model: Any, ids: Any, wanted: Any) -> str:
-    """Whose a failure is: TVM's, if the model as it is imported fails on one device too."""
+    """Attributes a failure: to TVM if the imported model fails on one device, too."""
     import numpy as np
     import tvm
     from tvm import relax

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def unpartitioned(
     mod: tvm.IRModule, ids: np.ndarray, weights: dict[str, np.ndarray], rows: int
 ) -> np.ndarray:
-    """What the program computes on one device, microbatch by microbatch."""
+    """Computes the results of the program on one device, microbatch by microbatch."""
     machine = tvm.relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
     values = [tvm.runtime.tensor(value) for value in weights.values()]
     parts = [

@@ -1,1 +1,1 @@
-"""What the workers of ``collectives.py`` run."""
+"""Programs that the workers of ``collectives.py`` run."""

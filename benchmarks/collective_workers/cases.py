@@ -1,4 +1,4 @@
-"""What each collective gets and gives; for this project and for Gloo the same.
+"""Operands and results of each collective, for this project and for Gloo alike.
 
 A size is the bytes of the larger one of a worker's two tensors, float32. All have one dimension.
 """

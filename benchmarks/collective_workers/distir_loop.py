@@ -73,7 +73,7 @@ def check_result(x, out, collective, size, num_workers, rank):
 
 @tvm_ffi.register_global_func("distir.benchmark.seconds", override=True)
 def seconds(x, out, collective, num_workers, calls):
-    """How long so many calls take, after one that all workers begin together."""
+    """Times this many calls, after a first call on which all workers meet."""
     first, rest = (_machine(collective, num_workers, n, threading.get_ident()) for n in (1, calls))
     first(x, out)
     start = time.perf_counter()

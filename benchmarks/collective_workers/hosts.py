@@ -1,4 +1,4 @@
-"""The same collectives on workers of several hosts: over TCP, over MPI, and with Gloo."""
+"""Times collectives among workers of several hosts: over TCP, over MPI, and with Gloo."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Found = dict[tuple[str, int], tuple[list[float], int]]
 
 
 def least_bytes(collective: str, size: int, hosts: int) -> float:
-    """What a host has to send at least, each of which has the same part of the work."""
+    """Returns the least bytes that each host has to send, if hosts share the work equally."""
     return size * (hosts - 1) / hosts * (2 if collective == "all_reduce" else 1)
 
 
@@ -50,7 +50,7 @@ def measure_hosts(
     repeats: int,
     rounds: int,
 ) -> tuple[dict[str, Found], bool]:
-    """What each library takes, and whether links had the delay.
+    """Returns each library's times, and whether links had the delay.
 
     Libraries are started one after the other, and all of them again in each round.
     """

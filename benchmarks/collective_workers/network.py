@@ -28,7 +28,7 @@ class Network:
     delayed: bool
 
     def address(self, host: int) -> str:
-        """Of a host."""
+        """Returns the address of a host."""
         return f"10.213.{host}.2"
 
     def interface(self, host: int) -> str:
@@ -36,7 +36,7 @@ class Network:
         return f"dx{host}"
 
     def inside(self, host: int) -> list[str]:
-        """What a command begins with that runs on a host."""
+        """Returns the words that a command on this host begins with."""
         return ["ip", "netns", "exec", self.hosts[host]]
 
 
@@ -61,7 +61,7 @@ def network(num_hosts: int, gigabits: float, milliseconds: float) -> Iterator[Ne
     """Makes the namespaces, and removes them at the end.
 
     Args:
-        num_hosts: How many hosts.
+        num_hosts: Number of hosts.
         gigabits: The rate of each link in each direction, per second.
         milliseconds: From one host to another.
     """
@@ -93,7 +93,7 @@ def network(num_hosts: int, gigabits: float, milliseconds: float) -> Iterator[Ne
 
 
 def launcher(folder: Path, made: Network) -> Path:
-    """What mpiexec starts in place of ssh: HOST COMMAND .. in the namespace of that address."""
+    """Writes the script that mpiexec runs for ssh: HOST COMMAND .. in that address's namespace."""
     file = folder / "enter"
     cases = "".join(
         f'{made.address(i)}) exec ip netns exec {name} sh -c "$*" ;;\n'

@@ -146,7 +146,7 @@ class ScaleProgram:
     """A program of any size.
 
     Attributes:
-        unit: What there is more and more of.
+        unit: Unit of its size.
         build: The annotated program with so many of them.
         sizes: Those that the benchmark takes.
     """
@@ -156,7 +156,7 @@ class ScaleProgram:
     sizes: tuple[int, ...]
 
     def units(self, size: int) -> int:
-        """What time is divided by; a mesh with so many axes of size 2 has 2 ** axes devices."""
+        """Returns what a time is divided by; `size` axes of size 2 make 2 ** size devices."""
         return 2**size if self.unit == "axes" else size
 
 

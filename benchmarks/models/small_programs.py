@@ -67,7 +67,7 @@ def feed_forward(emit: Emit, x: relax.Expr, up: relax.Var, down: relax.Var) -> r
 
 
 def softmax_layer(emit: Emit, x: relax.Expr, up: relax.Var, down: relax.Var) -> relax.Var:
-    """As `feed_forward`, with functions by element and rows between the products."""
+    """Emits two products like `feed_forward`, with elementwise and row-wise functions between."""
     wide = emit(op.nn.gelu(emit(op.matmul(x, up))))
     for _ in range(3):
         wide = emit(op.nn.softmax(emit(op.multiply(wide, wide)), axis=0))

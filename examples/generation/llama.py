@@ -34,7 +34,7 @@ Cache = tuple[nn.Tensor, nn.Tensor]
 
 
 def tables(config: LlamaConfig, at: nn.Tensor) -> Positions:
-    """What attention needs to know about positions, which are float32 (sequence,)."""
+    """Returns the rotary tables and the mask of attention for float32 positions (sequence,)."""
     half = config.head_size // 2
     frequency = op.exp(op.arange(0, half, dtype="float32") * (-np.log(config.rope_base) / half))
     angle = op.unsqueeze(op.unsqueeze(op.unsqueeze(at, 1) * frequency, 1), 1)
@@ -109,7 +109,7 @@ class DecoderLayer(nn.Module):
 
 
 class CachedLlama(nn.Module):
-    """From token ids to the next token, which has the highest logit."""
+    """Decoder from token ids to the next token, which has the highest logit."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()

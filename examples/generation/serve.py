@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was generated, and how long it took."""
+    """Generated tokens, and the time they took."""
 
     tokens: Tokens
     """int64 (batch, tokens)."""

@@ -1,4 +1,4 @@
-"""What an example is made of: an imported model, its numbers, and plans on parameter names."""
+"""Examples: an imported model, its numbers, and plans by parameter names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distir_ext.annotate import Plan
 Array = npt.NDArray[Any]
 
 BATCH = 4
-"""How many rows inputs have, where nothing else is asked for."""
+"""Rows of inputs, unless another number is asked for."""
 
 TENSOR = "tensor"
 DATA_TENSOR = "data x tensor"
@@ -55,7 +55,7 @@ class Model:
     """Global values of the weights, in order."""
 
     expected: Array
-    """What the framework that the model comes from computes."""
+    """Results of the framework that the model comes from."""
 
     partitions: Mapping[str, Partition]
     """By the name of the plan."""

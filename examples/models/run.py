@@ -17,17 +17,17 @@ LIMIT = 1e-5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model did under a plan."""
+    """Result of running a model under a plan."""
 
     error: float
     """Relative root mean square error of the result."""
 
     collectives: tuple[Collective, ...]
-    """What the program communicates in one step."""
+    """Collectives of the program in one step."""
 
     @property
     def correct(self) -> bool:
-        """Whether the error is below :data:`LIMIT`; NaN is not."""
+        """True if the error is below :data:`LIMIT`; NaN is not."""
         return self.error < LIMIT
 
     @property
@@ -47,10 +47,10 @@ def run(
     """Runs a model under one of its plans.
 
     Args:
-        model: What is run.
+        model: The model.
         plan: A key of ``model.partitions``.
         step: Called with the name of each step as it begins.
-        workers: How many CPU workers there are.
+        workers: Number of CPU workers.
 
     Raises:
         ValueError: The result has another shape than the framework's.

@@ -166,7 +166,7 @@ def _report(
     separated: Separated,
     seconds: float,
 ) -> None:
-    """Says how many values each entry of the plan has annotated, and which weights were cut."""
+    """Reports the number of values that each entry has annotated, and the weights that were cut."""
     done = {f"{text}: {_described(entry)}": 0 for text, entry in plan.items()}
     there = 0
     for site, (text, _) in chosen.items():
@@ -194,7 +194,7 @@ def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
 
     Args:
         mesh: The mesh of the plan.
-        plan: Which tensor has which dims, by name or pattern.
+        plan: Dims of tensors, by name or pattern.
         func: The function that is annotated.
         inputs: Parameters that every call passes; all others are weights.
 
@@ -210,7 +210,7 @@ def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
 
 @dataclass(frozen=True)
 class _Names:
-    """What the entries of a plan may name in a function."""
+    """Names in a function that the entries of a plan may use."""
 
     function: relax.Function
     func: str
@@ -282,7 +282,7 @@ def _compile(plan: Entries) -> dict[str, re.Pattern[str]]:
 
 
 def _match(patterns: Mapping[str, re.Pattern[str]], names: _Names) -> dict[Site, tuple[str, Any]]:
-    """From each tensor that a pattern matches to the first such pattern, and its type."""
+    """Returns the first pattern that matches each tensor, and the tensor's type."""
     chosen: dict[Site, tuple[str, Any]] = {}
     for text, pattern in patterns.items():
         matched = names.find(text, pattern)

@@ -43,11 +43,11 @@ _PLACEMENT_TEXT = re.compile(r"\s*(R|S\[\d+\])\s*(,\s*(R|S\[\d+\])\s*)*")
 
 @dataclass(frozen=True)
 class Mark:
-    """What one ``dist.annotate_sharding`` says.
+    """Arguments of one ``dist.annotate_sharding``.
 
     Attributes:
         device_mesh: The mesh.
-        placement: How it shards the tensor.
+        placement: Placement of the tensor on it.
         open: The tensor dimensions that propagation may shard further.
         priorities: For each tensor dimension, beginning with the first, when propagation begins to
             use its axes. Those that are left out have the priority 0.
@@ -62,7 +62,7 @@ class Mark:
 
     @classmethod
     def of(cls, call: relax.Call) -> Mark:
-        """What a call of ``dist.annotate_sharding`` says."""
+        """Reads the arguments of a call of ``dist.annotate_sharding``."""
         attrs = call.attrs
         if not isinstance(attrs, tvm.ir.DictAttrs):
             return cls(attrs.device_mesh, attrs.placement)
@@ -85,7 +85,7 @@ class Mark:
         return DTensorType(tensor, self.device_mesh, self.placement)
 
     def dims(self, notation: Notation, tensor: relax.TensorType) -> tuple[DimEntry, ...]:
-        """What it says, as dims of a plan.
+        """Returns the annotation as dims of a plan.
 
         Args:
             notation: That of the module.
@@ -109,7 +109,7 @@ class Mark:
         return TensorDims(*entries, replicated=replicated)
 
     def says_the_same(self, other: Mark) -> bool:
-        """Whether both say the same of a tensor, on equal meshes."""
+        """Returns whether both shard a tensor alike, on equal meshes."""
         return (
             _same_devices(self.device_mesh, other.device_mesh)
             and str(self.placement) == str(other.placement)
@@ -138,7 +138,7 @@ class MeshTable:
         """The annotation that a mesh and dims mean; its mesh is in the table then.
 
         Args:
-            entity: What is annotated, for messages: "parameter w1".
+            entity: Name of the annotated value in messages: "parameter w1".
             mesh: A mesh of any framework (see :class:`distir_ext.Mesh`). One without names has
                 those that the module knows, if it does.
             dims: Dims, None for replicated, or those of another framework (see
@@ -160,7 +160,7 @@ class MeshTable:
         return replace(mark, device_mesh=self._meshes[self._add(ordered.device_mesh, ())])
 
     def names_of(self, mesh: Mesh) -> tuple[str, ...]:
-        """What :meth:`mark` calls the axes of a mesh of this shape and devices without names."""
+        """Returns :meth:`mark`'s axis names for an unnamed mesh of this shape and devices."""
         for known, names in zip(self._meshes, self._axes, strict=True):
             if names and _same_devices(known, mesh.device_mesh):
                 return names
@@ -268,7 +268,7 @@ def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:
 
 
 def checked_mark(entity: str, mesh: Mesh, dims: Any, tensor: Any) -> tuple[Mesh, Mark]:
-    """What dims mean for a tensor of this type, and the mesh on which a placement states it.
+    """Converts dims to an annotation of a tensor, and returns the mesh of its placement with it.
 
     Args:
         entity: As for :meth:`MeshTable.mark`.

@@ -65,7 +65,7 @@ LAUNCH = 8.4e-6
 
 @dataclass(frozen=True)
 class Device(Shown):
-    """What one device computes and holds.
+    """Compute rates and memory of one device.
 
     Raises:
         ValueError: A rate or size is not positive and finite.
@@ -76,7 +76,7 @@ class Device(Shown):
     """
 
     name: str
-    """What reports call it."""
+    """Name in reports."""
 
     flops: Mapping[str, float]
     """Floating-point operations per second, by element type. A type that is not listed is computed
@@ -113,8 +113,8 @@ class Device(Shown):
     workers are woken one after the other, and leave their cores to each other."""
 
     queued_step: float | None = None
-    """The same of a later microbatch of a call, which workers find in their queues; None if it is
-    :attr:`step`."""
+    """Seconds, as :attr:`step`, of each later microbatch of a call, which workers find in their
+    queues; None if it is equal to :attr:`step`."""
 
     def __post_init__(self) -> None:
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
@@ -167,7 +167,7 @@ class Device(Shown):
         return self.caches[min(sizes)] if sizes else self.bandwidth
 
     def seconds_of_step(self, microbatches: int) -> float:
-        """What a call takes besides kernels and collectives, for one of so many microbatches.
+        """Returns the overhead of one call, on average over a number of microbatches.
 
         Args:
             microbatches: Microbatches that are queued one behind the other, at least 1.
@@ -191,7 +191,7 @@ class Device(Shown):
     def seconds_of(
         self, operations: Mapping[str, float], transcendentals: float, is_loop: bool
     ) -> float:
-        """How long a kernel takes to compute, whatever it reads and writes.
+        """Returns the seconds that a kernel computes, without its memory traffic.
 
         Args:
             operations: By element type.
@@ -330,7 +330,7 @@ class Cluster(Shown):
         mesh: The devices.
         links: A link for each axis of the mesh, by name.
         launch: Seconds that starting a collective takes.
-        device: What each of the devices is: a :class:`Device`, the name of one in
+        device: Kind of the devices: a :class:`Device`, the name of one in
             :data:`DEVICES`, or its fields as a dict. Only analysis asks for it.
 
     Raises:
@@ -382,9 +382,9 @@ class Cluster(Shown):
         """All devices joined alike; what is assumed where nothing is stated.
 
         Args:
-            link: What joins any two of them.
+            link: Link between any two of them.
             launch: Seconds that starting a collective takes.
-            device: What each of the devices is.
+            device: Kind of the devices.
             times: Seconds of collectives, as measured: by kind (``"all_reduce"``, ``"all_gather"``,
                 ``"reduce_scatter"``, ``"all_to_all"``, ``"permute"`` or ``"transfer"``), number of
                 members, and bytes of what each of them gives; of the last two, which move pieces
@@ -444,7 +444,7 @@ class Cluster(Shown):
             within: The link between devices of a host.
             between: The link between devices of different hosts.
             launch: Seconds that starting a collective takes.
-            device: What each of the devices is.
+            device: Kind of the devices.
         """
         mesh = Mesh((hosts, devices_per_host), ("host", "device"))
         return cls(mesh, {"host": between, "device": within}, launch, device=device)
@@ -457,7 +457,7 @@ class Cluster(Shown):
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        """How many devices each of the links joins; None for any number."""
+        """Number of devices that each link joins; None for any number."""
         return (None,) if self._mesh is None else self._mesh.shape
 
     @property
@@ -467,7 +467,7 @@ class Cluster(Shown):
 
     @property
     def device(self) -> Device | None:
-        """What each of the devices is; None where that is not stated."""
+        """The device that the cluster consists of; None where it is not stated."""
         return self._device
 
     def as_data(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What collectives take on this host, among workers of a session, timed in programs of them."""
+"""Times collectives among the workers of a session on this host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Kind:
     """Of a value and the number of members."""
 
     gathers: bool = False
-    """Whether each gives a part of what it gets."""
+    """True if each member contributes a part of its result."""
 
 
 def _exchange(x: relax.Expr, members: int) -> relax.Expr:
@@ -104,7 +104,7 @@ def measure_collectives(
 
 
 def group_sizes(num_workers: int) -> list[int]:
-    """How many members groups have that so many workers form, the largest first."""
+    """Returns the sizes of groups that so many workers divide into, the largest first."""
     return [size for size in range(num_workers, 1, -1) if num_workers % size == 0]
 
 

@@ -43,12 +43,12 @@ def lower(
     Args:
         mod: A module in any phase: annotated, propagated, legalized or already lowered. One that
             OptimizeCollectives has been run on is not optimised again.
-        cluster: What the devices are joined by; the module's own, or NVLink, if left out.
+        cluster: The devices and links; the module's own, or NVLink, if left out.
         until: Where to stop: behind a phase, as ``"propagated"``, ``"legalized"``, ``"lowered"`` or
             ``"runtime"``, or behind a pass, as ``"PadShards"``.
-        pipeline: Which passes run, with which options, from :func:`distir_ext.pipelines.load`, or
+        pipeline: Passes and their options, from :func:`distir_ext.pipelines.load`, or
             a configuration that it reads. By default those of this package.
-        reshards: What is done about redistributions that no annotation asks for, before the first
+        reshards: Treatment of redistributions that no annotation asks for, before the first
             pass: ``"allow"``, ``"warn"`` (one warning) or ``"error"``.
         reshards_above: Only about those for which a device sends more than so many bytes.
         dump_dir: A folder that gets the module before and after each pass, and ``index.html`` with
@@ -108,15 +108,15 @@ def build(
 
     Args:
         mod: A module in any phase.
-        target: What each worker runs on: ``"llvm"``, ``"cuda"``, ``"nvidia/nvidia-h100"``,
+        target: Target of each worker: ``"llvm"``, ``"cuda"``, ``"nvidia/nvidia-h100"``,
             ``{"kind": "cuda", "arch": "sm_90"}``, or a Target. ``"llvm"`` alone means this
             machine's CPU with all its instructions; for another one state a target with ``mcpu``.
             No GPU is needed to build for one; the kernels are compiled where one is.
-        cluster: What the devices are joined by, as for :func:`lower`.
+        cluster: The devices and links, as for :func:`lower`.
         blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
             installed, by TVM's loops, which are slow.
-        pipeline: Which passes run before those of TVM, as for :func:`lower`.
-        reshards: What is done about redistributions that no annotation asks for, as for
+        pipeline: Passes that run before those of TVM, as for :func:`lower`.
+        reshards: Treatment of redistributions that no annotation asks for, as for
             :func:`lower`.
         reshards_above: As for :func:`lower`.
         dump_dir: A folder that gets the module before and after each pass, as for :func:`lower`;

@@ -77,8 +77,8 @@ def check_backend(
     Args:
         ccl: The name of the backend.
         workers: As for :class:`distir_ext.Session`.
-        num_workers: How many workers, an even number of at least 4.
-        target: What programs are compiled for, as for :func:`distir_ext.build`.
+        num_workers: Number of workers, even and at least 4.
+        target: Target of the programs, as for :func:`distir_ext.build`.
         device: As for :class:`distir_ext.Session`.
         imports: Modules that worker processes import, to register the backend.
         progress: Whether to show a bar on the standard error stream.
@@ -222,7 +222,7 @@ def _fail_on_one(x: Any) -> Any:
 
 
 def _failure(open_session: Callable[..., Session], num_workers: int, target: Any) -> list[str]:
-    """What is wrong with a call in which one worker fails before a collective of all."""
+    """Checks a call in which one worker fails before a collective of all; returns the problems."""
     mesh = Mesh((num_workers,), ("x",))
     builder = relax.BlockBuilder()
     type_ = relax.TensorType((num_workers, 2), "float32")

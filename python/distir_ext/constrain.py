@@ -104,7 +104,7 @@ def barrier(x: Any, blocks: str = "both") -> Any:
 
 
 def _mesh_and_dims(rest: Sequence[Any], mesh: Any, dims: Any) -> tuple[Any, Any]:
-    """What stands behind the values, or is given by name."""
+    """Returns mesh and dims, which follow the values or are given by name."""
     names = ("mesh", "dims")
     if len(rest) > len(names):
         raise TypeError(f"constrain takes values, then a mesh and dims; {rest[-1]!r} is too much")

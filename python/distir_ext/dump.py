@@ -78,7 +78,7 @@ class DumpPasses:
     as a Sequential, is not listed.
 
     Args:
-        folder: Where to write; made if it is missing.
+        folder: Folder for the files; made if it is missing.
 
     Raises:
         OSError: The folder cannot be written to.

@@ -1,4 +1,4 @@
-"""Which copy of a script this process is, where a launcher has started several.
+"""Finds the place of this process among the copies of a script that a launcher has started.
 
 torchrun --nproc-per-node 4 script.py        # in script.py:
 print(dx.launch.find_place())                # rank 2 of 4 by torchrun, ...

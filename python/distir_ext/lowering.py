@@ -30,8 +30,8 @@ def lower_for(
 
     Args:
         mod: A module in any phase.
-        cluster: What the devices are joined by, as for :func:`distir_ext.lower`.
-        target: What each worker runs on.
+        cluster: The devices and links, as for :func:`distir_ext.lower`.
+        target: Target of each worker.
         pipeline: As for :func:`distir_ext.lower`.
 
     Raises:
@@ -78,8 +78,8 @@ def run_steps(
         mod: A module in any phase.
         cluster: As for :func:`distir_ext.lower`.
         steps: From the first step on.
-        optimize: What runs in place of the step OptimizeCollectives.
-        pipeline: What runs between the steps.
+        optimize: Passes that replace the step OptimizeCollectives.
+        pipeline: Passes that run between the steps.
         until: The phase that the steps end at, if they end at one.
 
     Raises:

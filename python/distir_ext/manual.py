@@ -105,7 +105,7 @@ def manual(
 
 
 class _Border:
-    """Where values enter and leave one region."""
+    """Boundary of one region, at which values enter and leave."""
 
     def __init__(self, region: Region) -> None:
         self._region = region

@@ -1,4 +1,4 @@
-"""How fast this host is as a worker has it, timed by the programs that ``dx.build`` makes."""
+"""Measures the speed of this host as a worker sees it, with programs of ``dx.build``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ELEMENTS = 256
 
 @dataclass(frozen=True)
 class DeviceSpeed:
-    """What one of several workers has of the host."""
+    """Speed of the host that one of several workers gets."""
 
     flops: float
     """Operations per second on float32, of a library's products."""
@@ -65,7 +65,7 @@ class DeviceSpeed:
 
 @dataclass(frozen=True)
 class HostSpeed:
-    """What one of several workers has of the host, and what they take to communicate."""
+    """Speed of the host for one of several workers, and times of their collectives."""
 
     device: DeviceSpeed
     times: Times
@@ -114,7 +114,7 @@ class _Bench:
         return max(statistics.quantiles(own.values())[0] / _LAYERS, 1e-9)
 
     def seconds_of_steps(self) -> tuple[float, float]:
-        """Of a call that computes next to nothing, and of a further microbatch of it."""
+        """Times a call that computes next to nothing, and a further microbatch of it."""
         model, x = self._load(_products((_TINY, _TINY)), 1)
         alone = partial(_seconds_of_run, model["main"].pipeline(1), x)
         many = partial(_seconds_of_run, model["main"].pipeline(_QUEUED + 1), _repeated(x))
@@ -220,13 +220,13 @@ def _chain(
 
 
 def _seconds_of_run(pipeline: Pipeline, x: np.ndarray) -> float:
-    """From the first worker's begin to the last one's end."""
+    """Returns the seconds from the first worker's begin to the last one's end."""
     pipeline(x)
     return pipeline.timeline.seconds
 
 
 def _repeated(x: np.ndarray) -> np.ndarray:
-    """For all microbatches."""
+    """Repeats an input for all microbatches."""
     return np.tile(x, (_QUEUED + 1, 1))
 
 

@@ -63,7 +63,7 @@ class ShardingMutator(relax.PyExprMutator):
         self._outer: Callable[[], Any] | None = None
 
     def place(self, call: relax.Call) -> Mapping[Site, Place] | None:
-        """Which shardings to annotate at a call; subclasses override it.
+        """Returns the shardings to annotate at a call; subclasses override it.
 
         Args:
             call: A call of the function being rewritten, in program order, after its own arguments

@@ -83,7 +83,7 @@ def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
 
 
 class Notation:
-    """Says how types of a module are sharded. Make one for many types.
+    """Formats the shardings of a module's types. Make one for many types.
 
     Args:
         mod: The module; None for types of which nothing else is known.
@@ -97,11 +97,11 @@ class Notation:
         self._mesh = tvm_ffi.get_global_func("distir.op.NamedMesh")(mod)
 
     def text(self, type_: DTensorType) -> str:
-        """As ``"('dp', None)"``, and on which mesh, if the module has several."""
+        """Formats dims as ``"('dp', None)"``, with the mesh if the module has several."""
         return str(self._read(type_, True))
 
     def mesh_text(self, type_: DTensorType) -> str:
-        """What :meth:`text` has behind the dims: nothing if the module has one mesh."""
+        """Returns the part of :meth:`text` after the dims: nothing if the module has one mesh."""
         return self.text(type_).removeprefix(str(self._read(type_, False)))
 
     def dims(self, type_: DTensorType) -> tuple[DimSharding, ...]:
@@ -116,7 +116,7 @@ class Notation:
 
 
 def dims(mod: tvm.IRModule, value: relax.Expr | DTensorType) -> tuple[DimSharding, ...]:
-    """How a tensor of a propagated module is sharded, in the words of a plan.
+    """Returns the sharding of a tensor of a propagated module, as dims of a plan.
 
     Args:
         mod: The module, which knows the names of mesh axes.

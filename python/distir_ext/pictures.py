@@ -46,7 +46,7 @@ def visualize(
         dx.visualize(mod, "lv3")                     # a variable of a module
 
     Args:
-        what: What has a sharding: a :class:`ShardedArray`, a :class:`Sharding`, a module, or the
+        what: Object with a sharding: a :class:`ShardedArray`, a :class:`Sharding`, a module, or the
             shape of an array.
         where: Of a shape, the mesh, as :func:`annotate` takes it. Of a module, the variable: its
             name, ``"return"`` for the result, ``"lv3.0"`` for a field of a tuple, or the

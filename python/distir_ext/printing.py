@@ -91,7 +91,7 @@ def _long_attributes(mod: tvm.IRModule) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether Python reads what it prints of a value: TVM's objects are printed as their script."""
+    """Returns whether Python can read back the text of a value; it cannot for TVM's objects."""
     if isinstance(value, dict):
         return all(_is_plain(each) for item in value.items() for each in item)
     if isinstance(value, list):
@@ -100,7 +100,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """The same as Python prints and reads it."""
+    """Converts a value to plain types that Python prints and reads back."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping):
@@ -111,7 +111,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Comments:
-    """What is said of the functions of a module."""
+    """Comments about the functions of a module."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._functions = {
@@ -121,7 +121,7 @@ class _Comments:
         }
 
     def of_bindings(self) -> dict[Any, str]:
-        """By binding the sharding of what it binds."""
+        """Returns the sharding of each variable that a binding makes, as a comment by binding."""
         return {
             each.binding: comment(each.sharding)
             for found in self._functions.values()
@@ -130,7 +130,7 @@ class _Comments:
         }
 
     def of_parameters(self) -> dict[str, list[str]]:
-        """By name of a function a line for each parameter that has a sharding."""
+        """Returns a line for each sharded parameter, by function."""
         lines: dict[str, list[str]] = {}
         for name, found in self._functions.items():
             for each in found:

@@ -1,4 +1,4 @@
-"""Says why a tensor is sharded as it is."""
+"""Explains why a tensor has its sharding."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def stated_names(function: relax.Function) -> set[str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one variable is sharded as it is; prints as text."""
+    """Explanation of the sharding of one variable; prints as text."""
 
     variable: str
     """The variable's name."""
 
     lines: tuple[str, ...]
-    """What made it, where a pass did; for each sharded dimension the chain of operators back to an
-    annotation; what it is partial over; and redistributions that it takes part in, with the two
-    sides that disagreed, what each costs, and what to state to avoid it."""
+    """The pass that made the variable, if one did; for each sharded dimension the chain of
+    operators back to an annotation; the axes it is partial over; and its redistributions, with the
+    two sides that disagreed, the cost of each, and the annotation that avoids it."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -155,7 +155,7 @@ def propagated(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _is_sharded(mod: tvm.IRModule) -> bool:
-    """Whether PropagateSharding or a user's types have said how tensors are sharded."""
+    """Returns whether PropagateSharding or a user's types have sharded the tensors of a module."""
     for function in mod.functions.values():
         if not isinstance(function, relax.Function):
             continue

@@ -92,7 +92,7 @@ def crossing_call(
         mesh: The mesh that the region is entered from.
         dims: For each dimension the manual axes that cut it; None if none are cut.
         manual: All manual axes.
-        entity: What messages call the value.
+        entity: Name of the value in messages.
         type_: The type of the result, where its symbolic sizes say more than those of the value.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What passes did: numbers by pass, as data and as one log line each.
+"""Reports of passes: numbers by pass, as data and as one log line each.
 
     with dx.pass_reports() as reports:
         dx.lower(mod)
@@ -31,28 +31,28 @@ _open: contextvars.ContextVar[tuple[list[PassReport], ...]] = contextvars.Contex
 
 @dataclass(frozen=True)
 class PassReport(Shown):
-    """What one pass did to a module."""
+    """Report of one pass on a module."""
 
     name: str
     """Of the pass."""
 
     seconds: float
-    """How long it took."""
+    """Duration of the pass."""
 
     done: dict[str, int]
-    """How often it did what, as ``{"all_gather": 12}``."""
+    """Number of times the pass did each thing, as ``{"all_gather": 12}``."""
 
     skipped: dict[str, dict[str, int]]
-    """How often it left what as it was, by reason."""
+    """Number of times the pass left each thing unchanged, by reason."""
 
     @property
     def matches(self) -> int:
-        """How often it did something."""
+        """Number of times the pass did something."""
         return sum(self.done.values())
 
     @property
     def skips(self) -> int:
-        """How often it left something as it was."""
+        """Number of times the pass left something unchanged."""
         return sum(count for reasons in self.skipped.values() for count in reasons.values())
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What each operator means for sharding, as a table. ``distir rules`` prints it."""
+"""Sharding rules of operators, as a table. ``distir rules`` prints it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def find_all(names: Sequence[str]) -> list[OperatorRule]:
 
 
 def describe_kernel(kernel: tvm.tirx.PrimFunc) -> str:
-    """What a kernel means for sharding, as read off its loops, without a rule that a user states.
+    """Describes the sharding rule of a kernel as its loops give it, without rules of users.
 
     Dimensions of buffers are lists of factors, which are numbered; ``-`` is a dimension that needs
     replication. For a matrix product: ``A[0][1] B[1][2] C[0][2]; 0: 8 parallel, 1: 16 sum, ..``.
@@ -153,7 +153,7 @@ def print_table(console: Console | None = None) -> None:
     """Prints the table.
 
     Args:
-        console: Where to; standard output by default.
+        console: Output; standard output by default.
     """
     table = Table(*_HEADER)
     for row in operators():
@@ -165,8 +165,8 @@ def print_rows(rows: Sequence[OperatorRule], console: Console | None = None) -> 
     """Prints rows one below the other, each cell on a line of its own; empty ones are left out.
 
     Args:
-        rows: What to print.
-        console: Where to; standard output by default.
+        rows: Rows to print.
+        console: Output; standard output by default.
     """
     console = console or _console()
     for number, row in enumerate(rows):
@@ -188,7 +188,7 @@ def print_operators(names: Sequence[str], console: Console | None = None) -> Non
 
     Args:
         names: As :func:`find` takes them; an operator that several of them mean is printed once.
-        console: Where to; standard output by default.
+        console: Output; standard output by default.
 
     Raises:
         ValueError: There is no operator of a name.

@@ -34,7 +34,7 @@ _MOST_MANIFEST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class SavedProgram:
-    """What :func:`load` has found."""
+    """Program that :func:`load` has read."""
 
     mod: tvm.IRModule
     """The module, in the phase that it was in."""

@@ -69,13 +69,13 @@ class Session:
             a GPU for each worker: on each host, its GPUs in order (see docs/gpu.md). ``"mpi"`` is
             ``"cpu"`` with MPI between the copies of a script that MPI has started
             (docs/clusters.md), or with ``device="cuda"`` the same between their GPUs.
-        workers: What a worker is: ``"threads"`` of this process, ``"processes"`` of this host, each
+        workers: Kind of worker: ``"threads"`` of this process, ``"processes"`` of this host, each
             started fresh, or processes of several hosts: a :class:`Hosts`, or a :class:`Ray` for
             nodes of a Ray cluster. ``"auto"``: where a launcher has started several copies of the
             script (docs/clusters.md), processes of all of them, equally many each, as
             :meth:`Hosts.from_env` has it: the session is rank 0's, and the other copies do not go
             on behind this line; otherwise ``"threads"``.
-        timeout: How long one call (or loading) may take, in seconds; then it ends with a
+        timeout: Limit of one call (or loading), in seconds; then it ends with a
             :class:`WorkerError` that names a worker that has stalled. None for no limit: workers
             that die, and collectives that can never complete, are found without one. Processes may
             take as long to start, but no less than 10 seconds; without a limit 300.
@@ -180,7 +180,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the session has ended, because it was closed or because a worker failed."""
+        """True if the session has ended, because it was closed or because a worker failed."""
         return not self._workers.is_open
 
     @short_tracebacks
@@ -193,7 +193,7 @@ class Session:
         takes long shows its progress on a terminal or in a notebook.
 
         Args:
-            exe: What ``dx.build`` returned: an executable (or its loaded module) with a
+            exe: Result of ``dx.build``: an executable (or its loaded module) with a
                 ``distir_signature``; or the path of a library that it was exported to.
             params: Global arrays for the weights: by name, such as a torch ``state_dict``; pairs
                 of name and array, such as ``nn.Module.export_tvm`` returns; in order, if all
@@ -236,7 +236,7 @@ class Session:
 
     @short_tracebacks
     def statistics(self) -> Statistics:
-        """What each device has sent and received, since the session began or was reset.
+        """Returns the traffic of each device since the session began or was reset.
 
         Workers count it where programs call collectives: calls, bytes and messages by function,
         collective and group. Counting takes some ten nanoseconds for a collective and is always
@@ -253,7 +253,7 @@ class Session:
 
     @short_tracebacks
     def bytes_between_hosts(self) -> dict[int, int]:
-        """What each device has sent to devices of other hosts, since the session began.
+        """Returns the bytes that each device has sent to other hosts since the session began.
 
         Workers count it where messages leave their host, over TCP or MPI, without headers. MPI does
         not say what its own collectives send: of them it is the least that they can. It is zero on
@@ -299,7 +299,7 @@ class Session:
         Args:
             params: The weights of models that were given arrays, which a session does not keep, as
                 for :meth:`load`; and other weights for others.
-            workers: What workers are from now on, such as the hosts that are left, or another one
+            workers: Workers from now on, such as the hosts that are left, or another one
                 in place of one that is lost; None: as before.
 
         Returns:
@@ -398,7 +398,7 @@ class Session:
 
 
 def _workers_of_launcher(num_devices: int, ccl: str) -> str | Hosts:
-    """What ``workers="auto"`` stands for."""
+    """Resolves ``workers="auto"``."""
     place = find_place()
     if place is None or place.size == 1:
         return "threads"

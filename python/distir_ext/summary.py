@@ -1,4 +1,4 @@
-"""What a module has: its meshes, and how the values of its functions are sharded."""
+"""Summary of a module: its meshes, and the shardings of values of its functions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SummaryRow:
     """The function."""
 
     name: str
-    """What plans call the value, as ``"w"``, ``"weights.0"`` or ``"return"``."""
+    """Name of the value in plans, as ``"w"``, ``"weights.0"`` or ``"return"``."""
 
     kind: str
     """``"input"``, ``"weight"``, ``"result"``, or ``"variable"``: one that is annotated. Parameters
@@ -58,13 +58,13 @@ class SummaryRow:
     """The global type, as ``"float32[8, 64]"``."""
 
     sharding: Sharding | None
-    """Where it lies; None where that is not known, or not yet."""
+    """Its sharding; None where that is not known, or not yet."""
 
     count: int = 1
-    """How many values are in the row. More than one if names differ in numbers alone."""
+    """Number of values in the row. More than one if names differ in numbers alone."""
 
     stated: str | None = None
-    """What an annotation says, as ``"(('dp', ...), None)"``; None where there is none."""
+    """Dims of its annotation, as ``"(('dp', ...), None)"``; None where there is none."""
 
     @property
     def bytes_per_device(self) -> int | None:
@@ -80,10 +80,10 @@ class SummaryRow:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Printed):
-    """What a module has. ``print`` shows tables, notebooks show them as HTML."""
+    """Summary of a module. ``print`` shows tables, notebooks show them as HTML."""
 
     phase: str | None
-    """How far the module is, see :func:`distir_ext.phase`; None if nothing in it is sharded."""
+    """Phase of the module, see :func:`distir_ext.phase`; None if nothing in it is sharded."""
 
     meshes: tuple[Mesh, ...]
     """The meshes of the module."""
@@ -98,12 +98,12 @@ class Summary(Printed):
 
 @short_tracebacks
 def summary(mod: tvm.IRModule) -> Summary:
-    """Says what a module has: parameters and results of its functions, with their shardings.
+    """Lists the parameters and results of a module's functions, with their shardings.
 
-    It says what is known of the module as it is, and changes nothing. Of one that is annotated, it
-    has what the annotations state; after propagation what was decided; after ``LowerDistIR`` the
-    global types that the program was made of. What a module would become by lowering, and as data
-    for JSON, says :func:`distir_ext.analysis.shardings`.
+    The module is summarised as it is, and not changed: an annotated module has the shardings of
+    its annotations, a propagated one those that were decided, and a lowered one the global types
+    that its programs were made of. :func:`distir_ext.analysis.shardings` lowers a module first, and
+    returns data for JSON.
 
     Args:
         mod: The module, in any phase.

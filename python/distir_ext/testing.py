@@ -1,4 +1,4 @@
-"""What tests of passes and of partitioned programs need."""
+"""Checks for tests of passes and of partitioned programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PHASES = ("propagated", "legalized", "lowered")
 
 
 def violations(mod: tvm.IRModule, phase: str) -> list[str]:
-    """What a module violates of the postconditions of the pass that leads to a phase.
+    """Lists the postconditions that a module violates, of the pass that leads to a phase.
 
     Args:
         mod: A module after that pass.

@@ -69,7 +69,7 @@ def AssignStages(  # noqa: N802
         meshes: A mesh with an axis for stages, or a mesh per stage. These have axes of the same
             names; their sizes may differ.
         axis: The axis for stages, of one mesh.
-        interleave: How often the stages' meshes follow each other: stages per device.
+        interleave: Number of stages per device: the stages' meshes repeat so often.
         func: The function; nothing may call it.
         slack: By how much the slowest stage may be slower than it has to be, where that saves
             transfers; 0.05 is 5 %.

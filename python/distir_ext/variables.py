@@ -1,4 +1,4 @@
-"""How the variables of a function are sharded, in any phase, in the words of users."""
+"""Shardings of the variables of a function, in any phase, in the words of users."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VariableSharding:
 
 
 def variable_shardings(mod: tvm.IRModule, function: relax.Function) -> list[VariableSharding]:
-    """What is known of the variables of a function: parameters first, then in program order.
+    """Lists the known shardings of a function's variables: parameters, then in program order.
 
     Args:
         mod: The module, in any phase; in one that is not propagated, nothing may be known.

@@ -1,4 +1,4 @@
-"""What a distributed program computes, communicates and holds, and when."""
+"""Analyses of distributed programs: compute, communication, memory, and their times."""
 
 from distir_ext._analysis.optimizations import Optimization, optimizations
 from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal

@@ -45,14 +45,14 @@ class ComparedRow:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Printed):
-    """What was predicted beside what was measured.
+    """Predicted times beside measured ones.
 
     ``print`` shows the rows with the largest difference first, notebooks show them as HTML.
     :meth:`rows` is for pandas.
     """
 
     compared: tuple[ComparedRow, ...]
-    """What both sides have, the largest difference in seconds first."""
+    """Rows of both sides, the largest difference in seconds first."""
 
     only_predicted: tuple[str, ...]
     """Variables that were not measured, as ``"main.lv3"``."""
@@ -114,7 +114,7 @@ def compare(predicted: Any, measured: Profile) -> Comparison:
         predicted: An :class:`Estimate` of the same module for a cluster of the devices that it was
             measured on, as ``Cluster.measure`` gives; a :class:`Timeline` that was simulated; or
             another :class:`Profile`.
-        measured: What ``ModelFunction.profile`` returned.
+        measured: Result of ``ModelFunction.profile``.
 
     Returns:
         A row for each variable that both have. Of collectives, waiting is left out, since no
@@ -236,7 +236,7 @@ def _of_events(rows: Sequence[Mapping[str, Any]]) -> dict[_Key, tuple[float, str
 
 
 def _ranks(values: Sequence[float]) -> Any:
-    """From 0; equal values share the mean of their ranks."""
+    """Returns ranks from 0; equal values share the mean of their ranks."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts + 1) / 2)[group]

@@ -1,4 +1,4 @@
-"""What an estimate consists of: rows with units, as data, as tables and in notebooks."""
+"""Parts of an estimate: rows with units, as data, as tables and in notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Row = TypeVar("_Row", bound="KernelCost | OperatorCost")
 
 @dataclass(frozen=True)
 class Cost:
-    """What kernels do on one device."""
+    """Work of kernels on one device."""
 
     flops: float = 0.0
     """Floating-point operations, which are additions, multiplications, divisions, minima, maxima
@@ -80,7 +80,7 @@ class OperatorCost:
     """``"compute"``, ``"memory"`` or ``"launch"``."""
 
     count: int
-    """How often it runs in one call of the entry function."""
+    """Number of runs in one call of the entry function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -112,7 +112,7 @@ class KernelCost:
     """``"compute"``, ``"memory"`` or ``"launch"``."""
 
     count: int
-    """How often it runs in one call of the entry function."""
+    """Number of runs in one call of the entry function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -154,7 +154,7 @@ class CollectiveCost:
     receives says how long the transfer takes."""
 
     count: int
-    """How often it runs in one call of the entry function."""
+    """Number of runs in one call of the entry function."""
 
     layer: str
     """The layer of the model, or empty."""
@@ -165,7 +165,7 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a device holds while a program runs, in bytes."""
+    """Memory of a device while a program runs, in bytes."""
 
     weights: float
     """Parameters from ``num_input`` on; none where the function does not say, as for a session."""
@@ -177,7 +177,7 @@ class Memory:
     """Tensors that are part of the program."""
 
     activations: float
-    """What TVM's memory plan has allocated and is still used at the peak, results included."""
+    """Bytes in use at the peak of what TVM's memory plan has allocated, results included."""
 
     alive: tuple[tuple[str, float], ...]
     """Tensors at the peak by their variables, with their bytes, largest first; and what of the
@@ -192,7 +192,7 @@ class Memory:
 
     @property
     def peak_memory(self) -> float:
-        """All of it."""
+        """Bytes in use at the peak."""
         return self.weights + self.inputs + self.constants + self.activations
 
 
@@ -213,22 +213,22 @@ class ProgramEstimate:
     """Before fusion. Both sides of branches are listed; the cheaper one has a count of 0."""
 
     kernels: tuple[KernelCost, ...]
-    """What runs. Both sides of branches are listed; the cheaper one has a count of 0."""
+    """Kernels that run. Both sides of branches are listed; the cheaper one has a count of 0."""
 
     collectives: tuple[CollectiveCost, ...]
-    """What is communicated. Of branches, as for kernels."""
+    """Collectives that run. Both sides of branches are listed, as for kernels."""
 
     memory: Memory
     """On each of the devices."""
 
     @property
     def cost(self) -> Cost:
-        """Of all kernels, of one call on one device."""
+        """Work of all kernels in one call on one device."""
         return _total(self.kernels)
 
     @property
     def collective_seconds(self) -> float:
-        """Of all collectives, one after the other."""
+        """Seconds of all collectives, one after the other."""
         return sum(each.seconds * each.count for each in self.collectives)
 
     @property
@@ -272,7 +272,7 @@ class AxisTotal:
     """All collectives over the same mesh axes."""
 
     count: int = 0
-    """How many run."""
+    """Number of collectives that run."""
 
     bytes_per_device: float = 0.0
     """Bytes that a device sends."""
@@ -283,20 +283,20 @@ class AxisTotal:
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Printed):
-    """What a distributed program costs on a cluster, per device and call.
+    """Estimated cost of a distributed program on a cluster, per device and call.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
     :meth:`to_json` for machines.
     """
 
     cluster: Cluster
-    """What it was estimated for."""
+    """The cluster that the estimate is for."""
 
     programs: tuple[ProgramEstimate, ...]
     """One for each function and group of devices that runs a program of its own."""
 
     notes: tuple[str, ...] = field(default=())
-    """What the figures leave out."""
+    """Costs that the figures leave out."""
 
     def __getitem__(self, name: str) -> ProgramEstimate:
         """The program of a name.
@@ -316,7 +316,7 @@ class Estimate(Printed):
 
     @property
     def device(self) -> Device:
-        """What each device is taken to be."""
+        """The device that the estimate assumes."""
         assert self.cluster.device is not None
         return self.cluster.device
 
@@ -337,7 +337,7 @@ class Estimate(Printed):
 
     @property
     def seconds(self) -> float:
-        """Of the program that takes longest, with nothing overlapped."""
+        """Seconds of the slowest program, without overlap."""
         return max((program.seconds for program in self.programs), default=0.0)
 
     @property
@@ -351,12 +351,12 @@ class Estimate(Printed):
 
     @property
     def fits(self) -> bool:
-        """Whether a device has as much memory."""
+        """True if the peak memory is within the memory of a device."""
         return self.peak_memory <= self.device.memory
 
     @property
     def exact(self) -> bool:
-        """Whether every kernel could be counted."""
+        """True if the work of every kernel could be counted."""
         return not any(each.unknown for program in self.programs for each in program.kernels)
 
     def memory_by_device(self) -> dict[int, float]:
@@ -381,7 +381,7 @@ class Estimate(Printed):
         return [row for program in self.programs for row in _rows(program)]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the estimate as JSON."""
         data = {
             "device": {**asdict(self.device), "flops": dict(self.device.flops)},
             "links": self.cluster.as_data(),

@@ -32,7 +32,7 @@ def diff(
     *,
     sizes: Mapping[str, int] | None = None,
 ) -> Difference:
-    """Says what another annotation of a program changes.
+    """Compares two annotations of a program: cost and shardings.
 
     Args:
         a: The program as it is: a module in any phase before LowerCCL, or an :class:`Estimate`.

@@ -1,4 +1,4 @@
-"""What a comparison of two annotations consists of."""
+"""Parts of a comparison of two annotations of a program."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CollectiveChange:
     """The operators because of which it is there."""
 
     tensors: tuple[str, ...]
-    """What is sent, where it is sent more often."""
+    """Tensors that are sent more often than before."""
 
     bytes_per_device: float
     """Bytes that a device sends in one of them."""
@@ -75,15 +75,15 @@ class CollectiveChange:
     """The time of one of them, in the program that has more."""
 
     before: int
-    """How many the first program runs."""
+    """Number that the first program runs."""
 
     after: int
-    """How many the second program runs."""
+    """Number that the second program runs."""
 
 
 @dataclass(frozen=True, repr=False)
 class Difference(Printed):
-    """What another annotation of a program changes.
+    """Differences in cost and shardings between two annotations of a program.
 
     ``print`` shows tables, notebooks show them as HTML. :meth:`rows` is for pandas,
     :meth:`to_json` for machines.
@@ -99,7 +99,7 @@ class Difference(Printed):
     """Tensors, parameters first; none where estimates were compared."""
 
     notes: tuple[str, ...] = field(default=())
-    """What the figures leave out."""
+    """Costs that the figures leave out."""
 
     def __getitem__(self, name: str) -> Total:
         """The total of a name.
@@ -132,5 +132,5 @@ class Difference(Printed):
         return [*totals, *collectives, *shardings]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the comparison as JSON."""
         return json.dumps({"rows": self.rows(), "notes": list(self.notes)})

@@ -1,4 +1,4 @@
-"""What a distributed program costs: operations, bytes, time, communication, memory."""
+"""Estimates the cost of a distributed program: operations, bytes, time, communication, memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def peak_memory_of(
 
     Args:
         cluster: The devices.
-        stated: What the signature says of the function.
+        stated: Signature of the function.
         kernels: The steps that run, by program.
     """
     costs = []
@@ -108,7 +108,7 @@ def peak_memory_of(
 
 @dataclass(frozen=True)
 class _Times:
-    """How often, and for which layer, a step runs."""
+    """A step, the layer it belongs to, and the number of times it runs."""
 
     step: Step
     function: str
@@ -199,7 +199,7 @@ class _Reader:
     def _counts(
         self, functions: Mapping[str, FunctionSteps], body: Body, count: int
     ) -> Iterator[tuple[int, int]]:
-        """How often each step runs, by id: of branches, the more expensive side."""
+        """Yields how often each step runs, by id; only the costlier side of branches runs."""
         for step in body.steps:
             yield id(step), count
             if not step.branches:

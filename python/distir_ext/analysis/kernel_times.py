@@ -18,19 +18,20 @@ from distir_ext.cluster import Cluster
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """How long kernels take. Those of several programs are joined by ``|``."""
+    """Measured times of kernels. ``|`` joins those of several programs."""
 
     seconds: Mapping[str, float]
     """Of a call, by what a kernel computes and on which shapes."""
 
     callees: Mapping[str, str]
-    """What programs call them, by the same."""
+    """Names of kernels in programs, by the same keys."""
 
     skipped: Mapping[str, str]
-    """What was not timed, by what programs call it, and why. It takes the roofline's time."""
+    """Kernels that were not timed, with the reason, by their name in programs. Estimates take the
+    roofline's time for them."""
 
     workers_per_core: float = 1.0
-    """How many workers share a core; at least 1. Times are those of one that has it alone."""
+    """Workers per core, at least 1. Times are those of a worker that has its core alone."""
 
     def __or__(self, other: KernelTimes) -> KernelTimes:
         if self.workers_per_core != other.workers_per_core:
@@ -63,7 +64,7 @@ def time_kernels(
 
     Args:
         mod: A module in any phase before LowerCCL.
-        cluster: What the module is simulated for; its devices are CPUs, as those of
+        cluster: Cluster of the simulation; its devices are CPUs, as those of
             :meth:`distir_ext.Cluster.measure`.
         num_workers: Workers that share this host.
         sizes: Values for symbolic sizes, by name.
@@ -109,7 +110,7 @@ def rooflines_of(
 
     Args:
         known: The program.
-        kernels: What was timed.
+        kernels: The timed kernels.
 
     Returns:
         These times, by how many workers of a core compute at the same time.

@@ -22,12 +22,12 @@ _COLLECTIVE = 1
 
 
 def simulated_kind(kind: str) -> int:
-    """What the native simulation takes an operation for, by :attr:`Operation.kind`."""
+    """Returns the native simulation's number for :attr:`Operation.kind`."""
     return _SIMULATED_KINDS.get(kind, _COLLECTIVE)
 
 
 def form_of_members(kind: str, plan: str) -> str:
-    """How a collective says who takes part in it: by groups, or by one of two kinds of plans."""
+    """Returns how a collective states its members: by groups, or by one of two kinds of plans."""
     return records()[kind].members if plan else "groups"
 
 
@@ -52,7 +52,7 @@ class OperationReader:
     Args:
         functions: The steps of the planned program.
         collectives: By function, those of the lowered module.
-        roofline: What kernels take their times from.
+        roofline: Gives the times of kernels.
         microbatches: Of a call of them.
     """
 
@@ -86,7 +86,7 @@ class OperationReader:
         return walk.found
 
     def collective_of(self, function: FunctionSteps) -> Mapping[int, CollectiveCall]:
-        """What the lowered module says of each collective, by the id of the step."""
+        """Returns the calls of collectives in the lowered module, by the id of their step."""
         if function.name not in self._calls:
             steps = (step for step in function.body.flat() if step.kind == "collective")
             listed = self._collectives.get(function.name, ())
@@ -97,17 +97,17 @@ class OperationReader:
 
     @property
     def functions(self) -> Mapping[str, FunctionSteps]:
-        """By name."""
+        """Functions by name."""
         return self._functions
 
     @property
     def roofline(self) -> Roofline:
-        """What kernels take their times from."""
+        """The roofline that gives the times of kernels."""
         return self._roofline
 
     @property
     def step_seconds(self) -> float:
-        """What a call takes before anything runs."""
+        """Seconds that a call takes before its first kernel."""
         return self._step_seconds
 
 
@@ -120,7 +120,7 @@ class _Walk:
         self.found: list[Planned] = []
 
     def begin(self, program: str) -> None:
-        """What a call takes before anything runs, where it takes time."""
+        """Adds the overhead that a call has before its first kernel, if there is any."""
         seconds = self._reader.step_seconds
         if seconds:
             step = Operation(

@@ -67,12 +67,12 @@ def report_page(
     """An estimate as the text of an HTML file that refers to nothing else.
 
     Args:
-        title: What the page is about: the program.
-        estimate: What it costs.
-        tensors: How its parameters and results are sharded; none are shown if left out.
+        title: Title of the page: the program.
+        estimate: Its cost.
+        tensors: Shardings of its parameters and results; none are shown if left out.
         others: Tables that stand behind those of the estimate.
         pictures: Elements ``<svg>`` by what they show.
-        notes: What the page lacks.
+        notes: Notes on missing parts of the page.
         seconds: From the begin to the end of a call on all devices. Where it is left out, the page
             has the time of the program that takes longest, in which nothing waits for others.
     """
@@ -109,13 +109,13 @@ def figures_page(
     """The text of an HTML file with figures, pictures and tables that refers to nothing else.
 
     Args:
-        title: What the page is about.
-        about: What its figures are of.
+        title: Title of the page.
+        about: Subject of its figures.
         tiles: The most important ones, by what they say.
         tables: All of them.
-        warning: What is wrong with them; empty if nothing is.
+        warning: Warning about the figures; empty if there is none.
         pictures: Elements ``<svg>`` by what they show.
-        notes: What the page lacks.
+        notes: Notes on missing parts of the page.
     """
     body = _BODY.format(
         about=html_text(about),

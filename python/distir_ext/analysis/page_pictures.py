@@ -13,7 +13,7 @@ from distir_ext.cluster import Cluster
 
 _OF_ESTIMATES = ("roofline", "memory", "collectives")
 NO_PICTURES = "This page has no pictures: they need matplotlib, pip install 'distir-ext[plot]'."
-"""What a page says without matplotlib."""
+"""Text of a page where matplotlib is not installed."""
 
 # More bars make a page of megabytes, and no bar of them can be told from the next.
 _MOST_EVENTS = 5000
@@ -26,7 +26,7 @@ def call_timeline(
 
     Args:
         mod: The module.
-        cluster: What it runs on.
+        cluster: Cluster that it runs on.
         func: The function that is called; the only one if left out.
     """
     try:
@@ -41,8 +41,8 @@ def report_pictures(
     """Draws the program that takes longest, and one call of a function on all devices.
 
     Args:
-        estimate: What the module costs.
-        timeline: What :func:`call_timeline` says of it.
+        estimate: Cost of the module.
+        timeline: Result of :func:`call_timeline`.
 
     Returns:
         Elements ``<svg>`` by what they show, and why others are missing; all are missing where

@@ -1,4 +1,4 @@
-"""Which device runs which program of a function, for which microbatch, in which order."""
+"""Layout of a pipeline: the program of each device and microbatch, in order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PipelineLayout:
 
     Args:
         function: Its name.
-        stated: What the signature says of it.
-        microbatches: How many calls follow each other.
+        stated: Its signature.
+        microbatches: Number of calls that follow each other.
         schedule: In which order; None for the one that the function is built for.
 
     Raises:

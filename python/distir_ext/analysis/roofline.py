@@ -1,4 +1,4 @@
-"""How long the kernels of a device take at least: operations, bytes or the launch."""
+"""Lower bounds of kernel times on a device: by operations, by bytes or by the launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Roofline:
 
     @property
     def device(self) -> Device:
-        """What the times are of."""
+        """The device that times are for."""
         return self._device
 
     def cost(self, steps: Iterable[Step]) -> tuple[Cost, str, str]:
@@ -59,14 +59,14 @@ class Roofline:
         return total, bound, unknown
 
     def step_cost(self, step: Step) -> tuple[Cost, str, str]:
-        """As :meth:`cost`, of one step, which calls of a function share."""
+        """Returns the cost of one step, like :meth:`cost`; calls of a function share it."""
         known = self._known.get(id(step))
         if known is None:
             known = self._known[id(step)] = (step, self.cost((step,)))
         return known[1]
 
     def side_taken(self, functions: Mapping[str, FunctionSteps], branch: Step) -> Body:
-        """Of both sides of a branch, the one that takes longer; the first where they are equal."""
+        """Returns the side of a branch that takes longer; the first of equal ones."""
         return max(branch.branches, key=lambda side: self._seconds_of(functions, side))
 
     def _seconds_of(self, functions: Mapping[str, FunctionSteps], body: Body) -> float:

@@ -1,4 +1,4 @@
-"""Where the tensors are that a distributed program takes and gives."""
+"""Shardings of the parameters and results of a distributed program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TensorSharding:
 
 @short_tracebacks
 def shardings(mod: tvm.IRModule) -> list[TensorSharding]:
-    """How every parameter and result of a program that devices run is sharded, as plain data.
+    """Lists the sharding of every parameter and result of a distributed program, as plain data.
 
     The rows have texts and numbers only, for JSON and data frames, and those of modules in all
     phases are alike, since a module that is not lowered yet is lowered for them. They are the rows

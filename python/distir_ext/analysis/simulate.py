@@ -55,14 +55,14 @@ def simulate(
         mod: A module in any phase before LowerCCL, of one microbatch.
         cluster: The devices, with a :class:`distir_ext.Device`.
         sizes: Values for symbolic sizes, by name.
-        function: Which function is called; it may be left out where there is one.
-        microbatches: How many calls follow each other, as ``pipeline(microbatches)`` makes them.
+        function: The function that is called; it may be left out where there is one.
+        microbatches: Number of calls that follow each other, as of ``pipeline(microbatches)``.
         schedule: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``, by default the one that the function
             is built for.
         overlap: Instead, each device runs communication on a stream of its own, beside kernels that
             do not need the result, and no send waits. No backend of this package does so: this is
             what it could save.
-        kernels: What :func:`time_kernels` has found of the kernels. Others take the roofline's
+        kernels: Times of kernels by :func:`time_kernels`. Others take the roofline's
             times.
 
     Returns:
@@ -165,7 +165,7 @@ def _weights(function: Mapping[str, Any], program: Program) -> dict[str, str]:
 
 
 class _Simulation:
-    """What the native library is asked, and what its answer means."""
+    """Request to the native simulation, and the reading of its answer."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Simulation:
         )
 
     def _problem(self) -> dict[str, Any]:
-        """As ``src/analysis/timeline/timeline_data.cc`` reads it."""
+        """Returns the problem in the form that ``src/analysis/timeline/timeline_data.cc`` reads."""
         communications: dict[tuple[str, str], int] = {}
         programs = [
             [self._row(each, communications) for each in program] for program in self._operations
@@ -279,7 +279,7 @@ class _Simulation:
     def _blocked(
         self, groups: Sequence[DeviceGroup], first_events: _Integers, row: Sequence[int]
     ) -> str:
-        """Which event waits for which."""
+        """Describes the events that wait for each other."""
         described = []
         for event in map(int, row):
             if event < 0:
@@ -296,7 +296,7 @@ class _Simulation:
 
 
 def _path(last: int, causes: Sequence[Any]) -> _Integers:
-    """From the first event to the last one, along what each has waited for."""
+    """Returns the events from the first to the last one, each the cause of the next one's start."""
     of_event = b"".join(map(bytes, causes))
     listed = np.frombuffer(of_event, np.int64).tolist()
     path = []

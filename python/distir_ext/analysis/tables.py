@@ -1,4 +1,4 @@
-"""What an estimate prints."""
+"""Tables of estimates, shardings and collectives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 10
 
 
 def estimate_tables(estimate: Estimate) -> list[Table]:
-    """What an estimate prints: totals, then layers, kernels and collectives of each program."""
+    """Returns an estimate's totals, then layers, kernels and collectives of each program."""
     tables = [_summary(estimate)]
     for program in estimate.programs:
         layers = program.by_layer()
@@ -37,7 +37,7 @@ def estimate_tables(estimate: Estimate) -> list[Table]:
 
 
 def sharding_table(rows: Iterable[TensorSharding]) -> Table:
-    """What :func:`distir_ext.analysis.shardings` gives, as a table; equal rows are folded."""
+    """Returns :func:`distir_ext.analysis.shardings` as a table; equal rows are folded."""
     rows = tuple(rows)
     several = len({row.function for row in rows}) > 1
     meshes = list(dict.fromkeys(row.devices for row in rows))
@@ -61,7 +61,7 @@ def sharding_table(rows: Iterable[TensorSharding]) -> Table:
 
 
 def collective_table(collectives: Iterable[Collective]) -> Table:
-    """What :func:`distir_ext.analysis.collectives` gives, as a table; equal ones share a row."""
+    """Returns :func:`distir_ext.analysis.collectives` as a table; equal ones share a row."""
     titles = ("collective", "axes", "program", "group size", "count", "bytes each", "bytes total")
     table = new_table("collectives, with what a device sends", *titles, texts=3)
     merged: Counter[tuple[str, str, str, int, float, str, bool]] = Counter()
@@ -89,7 +89,7 @@ def redistribution_table(plan: Redistribution, cluster: str | None = None) -> Ta
 
     Args:
         plan: The redistribution.
-        cluster: What the table calls its cluster; the name of the devices by default.
+        cluster: Name of the cluster in the table; the name of the devices by default.
     """
     device = cluster or (plan.cluster.device.name if plan.cluster.device else "unknown devices")
     size = f"{_shape(plan.shape)} {plan.dtype}"

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: What follows the command's name; by default the process's arguments.
+        arguments: Arguments after the command's name; by default those of the process.
 
     Returns:
         The exit status: 0 for success, 1 for what failed, 2 for options that exclude each other,

@@ -1,4 +1,4 @@
-"""How hosts and those who use them prove the token, and whether connections are encrypted."""
+"""Arguments about tokens and encryption, for hosts and for their users."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _variables(mod: tvm.IRModule, func: str | None) -> dict[str, list[VariableSharding]]:
-    """By function the shardings of variables; a module that is annotated only is propagated."""
+    """Returns the shardings of variables by function; an annotated module is propagated first."""
     from tvm import relax
 
     import distir_ext as dx

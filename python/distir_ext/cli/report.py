@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _complain(reshards: Reshards, options: argparse.Namespace) -> bool:
-    """Says which redistributions ``--reshards`` does not allow; whether that is a failure."""
+    """Prints the redistributions that ``--reshards`` does not allow; returns whether it fails."""
     from distir_ext._text.tables import amount
 
     above = options.reshards_above

@@ -1,4 +1,4 @@
-"""What a call of a collective says, as an operator of ``R.ccl`` or as a call of the runtime."""
+"""Reads calls of collectives, as operators of ``R.ccl`` or as calls of the runtime."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CalledCollective:
 
 
 def read_collective(value: Any) -> CalledCollective | None:
-    """What a call says; None where it is none of a collective or a slice."""
+    """Reads a call of a collective or a slice; None for any other value."""
     if not isinstance(value, relax.Call):
         return None
     callee = value.op

@@ -42,7 +42,7 @@ class Collective:
     None if symbolic; then :attr:`bytes_per_unit` says it."""
 
     count: int
-    """How often it runs in one call of the function, calls of other functions included; of a loop
+    """Number of runs in one call of the function, calls of other functions included; of a loop
     (:attr:`per_iteration`), in one iteration."""
 
     function: str
@@ -175,7 +175,7 @@ def _signature_of(module: tvm.runtime.Module) -> Any:
 
 @dataclass(frozen=True)
 class CollectiveKey:
-    """What equal collectives have in common."""
+    """Key that equal collectives share."""
 
     kind: str
     group_size: int
@@ -209,16 +209,16 @@ class CollectiveCall:
     tensors: tuple[str, ...]
     operators: tuple[str, ...]
     variable: str
-    """What it is bound to."""
+    """The variable that the result is bound to."""
     how: str
     """The groups or the plan of who sends to whom, as JSON."""
     priced_bytes: float
-    """What ``distir.analysis.CollectiveSeconds`` wants: of groups, the bytes of the argument; of a
-    plan, those of the result. A symbolic size counts as :data:`SYMBOLIC_SIZE`."""
+    """Bytes for ``distir.analysis.CollectiveSeconds``: of the argument for groups, of the result
+    for a plan. A symbolic size counts as :data:`SYMBOLIC_SIZE`."""
 
 
 SYMBOLIC_SIZE = 1024
-"""What a symbolic size counts as where redistributions are planned (``redistribute/steps.h``)."""
+"""Value of a symbolic size where redistributions are planned (``redistribute/steps.h``)."""
 
 
 def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
@@ -233,7 +233,7 @@ def collective_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall]]:
 
 
 def communicating_calls(mod: tvm.IRModule) -> dict[str, list[CollectiveCall | str]]:
-    """As :func:`collective_calls`, and among them the names of functions that are called."""
+    """Lists calls as :func:`collective_calls` does, with the names of called functions."""
     found = _FunctionCollectives(mod)
     return {
         str(name.name_hint): list(found.calls(str(name.name_hint)))
@@ -255,7 +255,7 @@ class _FunctionCollectives:
         self._devices = self._devices_by_function(mod)
 
     def _devices_by_function(self, mod: tvm.IRModule) -> dict[str, list[int]]:
-        """Who runs each function."""
+        """Returns the devices that run each function."""
         found: dict[str, set[int]] = {}
         programs = [
             program
@@ -309,7 +309,7 @@ class _FunctionCollectives:
         return found
 
     def calls(self, name: str) -> Iterator[CollectiveCall | str]:
-        """In program order, collectives and the names of functions that are called."""
+        """Yields collectives and the names of called functions, in program order."""
         function = self._functions[name]
         assert isinstance(function, relax.Function)
         devices = self._devices.get(name)
@@ -338,7 +338,7 @@ class _FunctionCollectives:
                 )
 
     def _bindings_of(self, name: str) -> list[Any]:
-        """Of a function, those of branches behind their ``If``."""
+        """Returns the bindings of a function, those of branches after their ``If``."""
         if name not in self._bindings:
             self._bindings[name] = list(_bindings(self._functions[name].body))
         return self._bindings[name]
@@ -396,7 +396,7 @@ def sent_in_group(kind: str, group_size: int, size: float) -> float:
 def sent_by_plan(
     kind: str, plan: str, among: Sequence[int] | None, size: float
 ) -> tuple[int, float]:
-    """How many devices take part in what follows a plan, and what the busiest of them sends.
+    """Returns the number of devices in a transfer plan, and the bytes that the busiest one sends.
 
     Args:
         kind: Of the collective; who receives sends nothing.
@@ -415,7 +415,7 @@ def estimated_bytes(size: float, unit: str) -> float:
 
 
 class _Context:
-    """Who makes and who reads the variables of a function."""
+    """Producers and readers of the variables of a function."""
 
     def __init__(self, function: relax.Function, bindings: Sequence[Any]) -> None:
         self._bindings = bindings

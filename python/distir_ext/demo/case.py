@@ -1,4 +1,4 @@
-"""What a demonstration is made of."""
+"""Parts of a demonstration."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def normal_weights(
 
     Args:
         shapes: From name to shape; the last dimension of a matrix counts as its fan-in.
-        generator: Where the numbers come from.
+        generator: Source of the numbers.
     """
     weights = {}
     for name, shape in shapes.items():

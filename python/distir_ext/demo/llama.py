@@ -66,7 +66,7 @@ PLAN: Entries = {
 
 @dataclass(frozen=True)
 class Positions:
-    """What attention needs to know about positions, computed once for all layers."""
+    """Rotary tables and mask of attention, computed once for all layers."""
 
     cos: nn.Tensor
     """Cosine of position times frequency: (sequence, 1, 1, head_size / 2)."""

@@ -54,9 +54,9 @@ def run_demo(
     """Runs cases and prints, for each, its placements, collectives and error.
 
     Args:
-        console: Where to print; progress is shown if it is a terminal.
-        names: Which of :data:`CASES`; all of them by default.
-        workers: What the workers are, as for :class:`distir_ext.Session`.
+        console: Output; progress is shown if it is a terminal.
+        names: Names in :data:`CASES`; all of them by default.
+        workers: Kind of the workers, as for :class:`distir_ext.Session`.
 
     Returns:
         The exit status: 0, or 1 if a result differs by more than :data:`LIMIT`.

@@ -1,4 +1,4 @@
-"""Whether programs build for this machine's GPU, and their kernels load."""
+"""Checks that programs build for this machine's GPU, and that their kernels load."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def make_bundle(folder: str) -> int:
     A wheel of distir-ext that lies in the folder is taken instead of the published one.
 
     Args:
-        folder: Where the wheels go; it is made.
+        folder: Folder for the wheels; it is made.
 
     Returns:
         The exit status of pip.

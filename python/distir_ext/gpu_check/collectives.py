@@ -86,7 +86,7 @@ class _Bench:
         return self.workers.hold("x", [[each.shard([0], each.shape)] for each in hosts])
 
     def correct(self, name: str, dtype: str) -> Finding:
-        """Whether the numbers are right."""
+        """Checks the numbers of a collective."""
         before, after, _ = self.shapes[name]
         numpy_dtype = getattr(ml_dtypes, dtype, dtype)
         rng = np.random.default_rng(0)
@@ -111,7 +111,7 @@ class _Bench:
         """The time of one, from the difference of one and many in a step.
 
         Args:
-            name: Which collective.
+            name: Name of the collective.
             num_bytes: Of the larger tensor.
             link: The slowest between the GPUs, or why it is not known.
         """

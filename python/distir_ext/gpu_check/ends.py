@@ -1,4 +1,4 @@
-"""How sessions end: a worker that fails, is killed, or does not come; two sessions on one GPU."""
+"""Checks how sessions end when a worker fails, is killed or is missing; two sessions on one GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a section of the check has found, and how it is shown."""
+"""Findings of a section of the check, and their table."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Finding:
     """One line of the report."""
 
     what: str
-    """What was looked at: "all_reduce of float16 over 8 GPUs"."""
+    """Subject: "all_reduce of float16 over 8 GPUs"."""
 
     found: str
-    """What it is, with its unit."""
+    """Value that was found, with its unit."""
 
     wanted: str = ""
-    """What it should be; empty for what is reported only."""
+    """Value that is expected; empty for what is reported only."""
 
     ok: bool | None = None
-    """Whether it is in range; None if there is no range."""
+    """True if it is in range; None if there is no range."""
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the finding as data for JSON."""
         return asdict(self)
 
 
@@ -40,7 +40,7 @@ class Section:
 
     @property
     def failed(self) -> list[Finding]:
-        """What is out of range."""
+        """Findings that are out of range."""
         return [each for each in self.findings if each.ok is False]
 
 

@@ -1,4 +1,4 @@
-"""What joins GPUs, as nvidia-smi says it, and which bandwidth collectives should reach over it."""
+"""Links between GPUs as nvidia-smi lists them, and the bandwidth that collectives should reach."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST = 1.1
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two GPUs."""
+    """Link between two GPUs."""
 
     name: str
     """With its source: "18 NVLinks of 25 GB/s"."""
@@ -43,11 +43,11 @@ class Link:
     """Per second, in one direction."""
 
     is_nvlink: bool
-    """Whether NVSwitches may lie between, which can reduce."""
+    """True for NVLink, where NVSwitches, which can reduce, may lie between."""
 
 
 def ask(*options: str) -> str | None:
-    """What ``nvidia-smi`` prints, None where it is not installed, or does not know."""
+    """Returns the output of ``nvidia-smi``; None where it is not installed, or fails."""
     if shutil.which("nvidia-smi") is None:
         return None
     run = subprocess.run(
@@ -60,7 +60,7 @@ def slowest_link(count: int, names: Sequence[str]) -> Link | str:
     """The slowest link between the first GPUs.
 
     Args:
-        count: How many GPUs.
+        count: Number of GPUs.
         names: Their names, as CUDA says them.
 
     Returns:
@@ -76,12 +76,12 @@ def slowest_link(count: int, names: Sequence[str]) -> Link | str:
 
 
 def read_links(matrix: str, lanes: str, count: int, names: Sequence[str]) -> Link | str:
-    """As :func:`slowest_link`, of what ``nvidia-smi`` has printed.
+    """Reads the slowest link, like :func:`slowest_link`, from the output of ``nvidia-smi``.
 
     Args:
         matrix: By ``topo -m``.
         lanes: Generation and width of the PCIe slot of each GPU.
-        count: How many GPUs.
+        count: Number of GPUs.
         names: Their names.
     """
     rows = {}
@@ -129,7 +129,7 @@ def bus_range(link: Link, collective: str, count: int) -> tuple[float, float]:
     Args:
         link: The slowest between the GPUs.
         collective: ``"all_reduce"``, ``"all_gather"`` or ``"reduce_scatter"``.
-        count: How many GPUs.
+        count: Number of GPUs.
     """
     in_switch = link.is_nvlink and collective == names.all_reduce
     most = link.gigabytes * (max(2 * (count - 1) / count, 1.0) if in_switch else 1.0)

@@ -1,4 +1,4 @@
-"""What the check runs on: the GPUs of this machine, or what stands in for them in tests."""
+"""GPUs of this machine, or their stand-in in tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Machine:
 
     @property
     def target(self) -> dict[str, Any]:
-        """What programs that run here are built for."""
+        """Target that programs for this machine are built for."""
         if not self.simulated:
             return {"kind": "cuda"}
         # Kernels of the host, on tensors of the stand-in.
@@ -49,14 +49,14 @@ class Machine:
 
     @property
     def names(self) -> list[str]:
-        """What CUDA calls the GPUs; that of the stand-in calls them so, too."""
+        """Names of the GPUs by CUDA; those of the stand-in are ``"simulated"``."""
         if self.simulated:
             return ["simulated"] * self.num_gpus
         return [str(tvm.cuda(index).device_name) for index in range(self.num_gpus)]
 
     @property
     def sheet(self) -> Device | None:
-        """What the data sheet of the first GPU says, if it is known."""
+        """Data sheet of the first GPU; None if it is not known."""
         name = self.names[0]
         return next((sheet for board, sheet in DEVICES.items() if board in name), None)
 
@@ -130,7 +130,7 @@ def find_machine() -> Machine:
 
 
 def relative_error(actual: Any, expected: Any) -> float:
-    """In the norm, against float64."""
+    """Returns the relative error of the norm against a float64 reference."""
     difference = np.asarray(actual, "float64") - expected
     norm = float(np.linalg.norm(expected))
     return float(np.linalg.norm(difference)) / (norm or 1.0)

@@ -1,4 +1,4 @@
-"""What groups of GPUs take of their memory."""
+"""Checks the memory that groups of GPUs take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What worker processes of the check run; they import it."""
+"""Functions that worker processes of the check import and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast programs are: products beside cuBLAS and the data sheet, attention, a decode step."""
+"""Times programs: products beside cuBLAS and the data sheet, attention, a decode step."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ class Layer:
 
     @property
     def size(self) -> int:
-        """Of a head."""
+        """Size of a head."""
         return self.hidden // self.heads
 
     def shapes(self, rows: int) -> Shapes:
-        """Of the arguments of :meth:`run`, by name, for so many new positions."""
+        """Returns the shapes of the arguments of :meth:`run`, by name, for `rows` new positions."""
         kv = self.kv_heads * self.size
         half = (rows, 1, 1, self.size // 2)
         return {
@@ -113,7 +113,7 @@ def programs(dtype: str, mesh: Mesh, layer: Layer = LLAMA_8B, names: str = ".*")
         dtype: Of all tensors.
         mesh: A mesh with an axis ``tp``.
         layer: The layer's sizes.
-        names: Which programs, as a regular expression.
+        names: Regular expression on the names of programs.
     """
     listed: dict[str, tuple[Callable[..., Any], Shapes]] = {
         "product": (op.matmul, {"x": (128, 256), "w": (256, 256)}),
@@ -151,11 +151,11 @@ def module_of(
     """A function of arguments with these names and shapes.
 
     Args:
-        make: What it computes, in Relax.
+        make: Computes the result, in Relax.
         shapes: Of its arguments, by name.
         dtype: Of all of them.
         name: Its own.
-        num_input: How many of them are inputs of each call; the others are weights.
+        num_input: Number of them that are inputs of each call; the others are weights.
     """
     builder = relax.BlockBuilder()
     params = [relax.Var(each, relax.TensorType(size, dtype)) for each, size in shapes.items()]

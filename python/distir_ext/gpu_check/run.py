@@ -48,7 +48,7 @@ def run_gpu_check(console: Console, as_json: bool) -> int:
     """Checks the GPUs of this machine.
 
     Args:
-        console: Where the tables go; progress goes to standard error.
+        console: Output of the tables; progress goes to standard error.
         as_json: Whether to print one JSON object to standard output instead.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Which GPUs reach each other's memory, and by what."""
+"""Checks which GPUs reach each other's memory, and over which links."""
 
 from __future__ import annotations
 

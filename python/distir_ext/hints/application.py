@@ -42,9 +42,9 @@ class Hinted:
     Attributes:
         mod: The annotated module, for :func:`distir_ext.build`.
         mesh: Its mesh.
-        report: What was done with each weight.
+        report: Report of the applied hints.
         plan: The annotations: dims by name of a parameter or variable.
-        weights: How weights of the model become those of the module.
+        weights: Conversion of the model's weights to those of the module.
     """
 
     mod: tvm.IRModule
@@ -84,7 +84,7 @@ def apply(
 
     Args:
         mod: A module without annotations.
-        dist: How devices are shared out; None: as the hints state it.
+        dist: Division of devices; None: as the hints state it.
         hints: The layers; None: as they are detected.
         func: The name of the function.
         inputs: As in :func:`distir_ext.annotate`: all parameters but these are weights.
@@ -145,7 +145,7 @@ def _nodes(
 
 
 def _uses(function: relax.Function) -> Counter[str]:
-    """How many products have each weight."""
+    """Counts the products that read each weight."""
     program = Program(function)
     weights = Weights(program)
     found = (weights.product(binding.var) for binding in program.bindings)

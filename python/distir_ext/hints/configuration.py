@@ -61,7 +61,7 @@ def load(*configurations: str | os.PathLike[str] | Mapping[str, Any]) -> Hints:
         ValueError: A file is no YAML, or has a key, a layer type or a mode that there is not, or a
             value of another type. The message has the file, the line and the nearest name.
         OSError: A file cannot be read.
-        ImportError: What reads YAML is not installed (``pip install 'distir-ext[yaml]'``).
+        ImportError: No reader of YAML is installed (``pip install 'distir-ext[yaml]'``).
 
     Example:
         >>> hints = load({"layers": {"mlp": {"layer_type": "mlp",

@@ -62,7 +62,7 @@ def with_inputs(mod: tvm.IRModule, func: str, inputs: Sequence[str] | None) -> t
 
 
 def as_hint(layer: Layer) -> LayerHint:
-    """What was found of a layer, as a hint."""
+    """Returns a detected layer as a hint."""
     weights = {layer.below(mode.param): _weight(mode) for mode in layer.modes}
     return LayerHint(layer.layer_type, weights, why=layer.why)
 

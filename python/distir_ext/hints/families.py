@@ -1,4 +1,4 @@
-"""Which layers families of models have, and what of a configuration gives the sizes of weights.
+"""Layers of model families, and the sizes of their weights in terms of a configuration.
 
 Data, from the classes of transformers 5.23. Sizes are expressions of a configuration's fields, in
 which ``/`` leaves no remainder.
@@ -19,7 +19,7 @@ class Weight:
 
     Attributes:
         tp_mode: As hints have it.
-        blocks: How many units each block has, and how many elements a unit: heads, and their size.
+        blocks: Number of units of each block, and elements of a unit: heads, and their size.
         when: The field that has to be stated for the weight to exist, or ``"not "`` and the field
             that may not.
     """
@@ -48,7 +48,7 @@ class Family:
 
     Attributes:
         modules: Name below the layer's, in which layers it is, and the module.
-        prefix: What stands before ``layers`` in the names of weights.
+        prefix: Prefix of ``layers`` in the names of weights.
     """
 
     modules: tuple[tuple[str, str, Module], ...]

@@ -1,4 +1,4 @@
-"""Which dimension of a weight is sharded over which axes: hints and shapes together."""
+"""Places weights on mesh axes, from hints and shapes together."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _EXPERTS_TYPE = "moe"
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a weight lies.
+    """Placement of a weight.
 
     Attributes:
         dims: As in plans, for the weight or each of its blocks.
-        shards: Into how many shards each of them is divided.
-        cut: How it is cut into blocks; None: it is not.
-        expert_dim: The dimension of experts; None: it has none.
-        skipped: Why it is not sharded; empty if it is.
-        is_by_columns: Whether its columns are divided.
+        shards: Number of shards of each of them.
+        cut: The cut into blocks; None if there is none.
+        expert_dim: The dimension of experts; None if there is none.
+        skipped: Reason why the weight is not sharded; empty if it is.
+        is_by_columns: True if its columns are divided.
     """
 
     dims: tuple[tuple[object, ...], ...]
@@ -46,7 +46,7 @@ class _Part:
 
     Attributes:
         size: In elements.
-        unit: How many of them stay together.
+        unit: Number of them that stay together.
     """
 
     size: int
@@ -60,7 +60,7 @@ class _Part:
 def place_weights(
     function: relax.Function, layers: Sequence[ResolvedLayer], dist: DistConfig
 ) -> tuple[dict[str, Placed], LayerAxes]:
-    """Where all weights that hints name lie, and the axes of the mesh.
+    """Places all weights that hints name, and returns the axes of the mesh with them.
 
     Raises:
         ValueError: A hint contradicts the shape of its weight; names layer, weight and dimension.
@@ -78,17 +78,17 @@ def place_weights(
 
 @dataclass
 class _Wanted:
-    """What a hint asks for.
+    """Sharding that a hint asks for.
 
     Attributes:
         weight: The hint.
         rank: Dimensions of the weight.
-        dim: The one that is divided; None: none is.
+        dim: The dimension that is divided; None if none is.
         parts: Of this dimension.
-        expert_dim: The dimension of experts; None: it has none.
-        over_group: Whether it is divided among the devices of one group of experts.
-        skipped: Why nothing is divided.
-        counts: Into how many shards parts are to be divided.
+        expert_dim: The dimension of experts; None if there is none.
+        over_group: True if it is divided among the devices of one group of experts.
+        skipped: Reason why nothing is divided; empty if something is.
+        counts: Number of shards that each part is to be divided into.
     """
 
     weight: ResolvedWeight
@@ -111,7 +111,7 @@ class _Geometry:
             self._products.setdefault(str(product.param.name), product)
 
     def wanted(self, layer: ResolvedLayer, weight: ResolvedWeight) -> _Wanted:
-        """What a hint asks for, checked against the shape of its weight."""
+        """Returns the sharding that a hint asks for, checked against the shape of its weight."""
         shape = sizes_of(self._params[weight.param])
         if shape is None or min(shape, default=1) < 0:
             raise ValueError(f"{_entity(weight)} has no static shape")
@@ -129,7 +129,7 @@ class _Geometry:
     def _divide(
         self, found: _Wanted, layer: ResolvedLayer, weight: ResolvedWeight, shape: Sequence[int]
     ) -> None:
-        """Which dimension is divided, and into which parts."""
+        """Chooses the dimension that is divided, and its parts."""
         hint, product = weight.hint, self._products.get(weight.param)
         if product is not None and product.view.looked_up is not None:
             found.expert_dim = product.view.looked_up
@@ -167,7 +167,7 @@ class _Geometry:
         found.parts = tuple(_Part(s, u) for s, u in zip(sizes, hint.units(), strict=True))
 
     def _skipped(self, layer: ResolvedLayer, found: _Wanted) -> str:
-        """Why nothing of a weight is sharded; empty if something is."""
+        """Returns the reason why nothing of a weight is sharded; empty if something is."""
         dist, kind = self._dist, layer.hint.layer_type
         groups = dist.moe_ep_size if found.over_group else 1
         if not layer.hint.shardable:
@@ -188,7 +188,7 @@ class _Geometry:
         return ""
 
     def placed(self, wanted: _Wanted, axes: LayerAxes) -> Placed:
-        """Where a weight lies on a mesh."""
+        """Places a weight on a mesh."""
         cut = None
         if not wanted.skipped and wanted.dim is not None and len(wanted.parts) > 1:
             cut = Cut(wanted.dim, tuple(part.size for part in wanted.parts))
@@ -243,6 +243,6 @@ def _skip_columns(layer: Iterable[_Wanted]) -> None:
 
 
 def _entity(weight: ResolvedWeight) -> str:
-    """What a message is about."""
+    """Names the weight that a message is about."""
     where = f"{weight.place}: " if weight.place else ""
     return f"{where}weight {weight.param} of layer {weight.layer}"

@@ -31,7 +31,7 @@ from distir_ext.hints.modules import hints_of_modules, model_class
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
 
 MOST_LAYERS = 10_000
-"""What states more is no model, and would be gone through for hours."""
+"""Largest number of layers that is read; a larger one is an error, and would take hours."""
 
 # Rules of plans for modules that have nothing to shard, as norms.
 _REPLICATED = "replicated"
@@ -53,7 +53,7 @@ def from_config(
     Args:
         config: A configuration of transformers; or a ``config.json``, the directory that it is
             in, or what it says as a mapping, which transformers reads.
-        prefix: What stands before ``layers`` in the names of weights, as ``model`` in
+        prefix: Prefix of ``layers`` in the names of weights, as ``model`` in
             ``model.layers.0.mlp``; None: as in the class for causal language models.
 
     Raises:
@@ -106,11 +106,11 @@ def read_configuration(config: Any) -> Any:
 
 
 def read_fields(text: bytes, where: str) -> dict[str, Any]:
-    """What a ``config.json`` states.
+    """Reads the fields of a ``config.json``.
 
     Args:
         text: Its text.
-        where: What messages call it.
+        where: Name in messages.
 
     Raises:
         ValueError: It is no JSON object.
@@ -176,7 +176,7 @@ class _Config:
         return getattr(self._config, name, None)
 
     def has(self, when: str) -> bool:
-        """Whether a field is stated, or is not; see :class:`Weight`."""
+        """Returns whether the condition :attr:`Weight.when` holds: a field is stated, or is not."""
         name = when.removeprefix("not ")
         return not when or bool(self.get(name)) == (name == when)
 
@@ -198,7 +198,7 @@ class _Config:
         return int(value)
 
     def depth(self) -> int:
-        """How many layers there are.
+        """Returns the number of layers.
 
         Raises:
             ValueError: It is no number of layers.
@@ -309,7 +309,7 @@ def _modules(config: _Config, family: Family, index: int) -> Iterator[tuple[str,
 
 
 def _is_sparse(config: _Config, index: int) -> bool:
-    """Whether a layer has experts."""
+    """Returns whether a layer has experts."""
     stated = config.listed("mlp_layer_types")
     if stated:
         if index >= len(stated):

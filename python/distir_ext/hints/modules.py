@@ -41,7 +41,7 @@ def hints_of_modules(cls: Any, config: Any, prefix: str | None) -> Hints:
     Args:
         cls: The model's class.
         config: Its configuration.
-        prefix: What stands before the list of layers in names; None: as in the class.
+        prefix: Prefix of the list of layers in names; None: as in the class.
 
     Raises:
         ValueError: The class refuses the configuration; torch.export cannot export the model, or

@@ -25,7 +25,7 @@ def replicated_weights(
 
     Args:
         mod: The module before hints were applied.
-        annotated: The same with annotations.
+        annotated: The function with annotations.
         func: The name of the function.
         named: The weights that hints name, which have a reason of their own.
         blocks: The parameters that weights are cut into.
@@ -59,7 +59,7 @@ class _Reasons:
         self._stream = Stream(self.program)
 
     def of(self, weight: relax.Var) -> str:
-        """What reads a weight, and why it needs all of it."""
+        """Explains what reads a weight, and why it needs all of it."""
         readers = self._readers(weight)
         if not readers:
             return "nothing reads it"
@@ -72,7 +72,7 @@ class _Reasons:
         return f"{names} uses all of it for the shard of each device"
 
     def _readers(self, weight: relax.Var) -> list[relax.Var]:
-        """What uses a weight, seen through other forms of it."""
+        """Returns the calls that use a weight, also through views of it."""
         views, pending = self._stream.weights.views, [weight]
         found: list[relax.Var] = []
         while pending:

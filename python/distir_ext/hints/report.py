@@ -1,4 +1,4 @@
-"""What applying hints did, as data."""
+"""Report of applied hints, as data."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ LOGGER = package_logger("distir_ext.hints")
 
 @dataclass(frozen=True)
 class Node:
-    """What was done with one weight.
+    """Outcome for one weight.
 
     Attributes:
         param: The name of the parameter.
         layer: The name of its layer.
         layer_type: As in the hint.
-        tp_mode: The same.
+        tp_mode: As in the hint.
         sharding: Dims of the parameter, or of each of its blocks, as text; empty if it was skipped.
-        shards: Into how many shards it is divided, per block.
-        skipped: Why it is not sharded; empty if it is.
-        uses: How many products have it: several, if layers share it.
+        shards: Number of shards, per block.
+        skipped: Reason why it is not sharded; empty if it is.
+        uses: Number of products that read it; several if layers share it.
     """
 
     param: str
@@ -43,14 +43,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Report(Shown):
-    """What applying hints did.
+    """Report of applied hints.
 
     ``print(report)`` shows a table.
 
     Attributes:
         nodes: One per weight that hints name.
         why: By name of a layer that was detected, what shows its type.
-        notes: What was written otherwise than hints say, or costs more than it may.
+        notes: Differences from the hints, and costs above the expected ones.
         find_others: Finds the weights that no hint names and that are replicated, with reasons.
     """
 
@@ -81,11 +81,11 @@ class Report(Shown):
         return [node for node in self.nodes if node.skipped]
 
     def counts(self) -> dict[str, int]:
-        """How many weights are sharded, by layer type."""
+        """Returns the number of sharded weights, by layer type."""
         return dict(Counter(node.layer_type for node in self.processed))
 
     def reasons(self) -> dict[str, int]:
-        """How many weights are not, by reason, without what is said of each weight."""
+        """Returns the number of other weights by reason, without details of single weights."""
         return dict(Counter(node.skipped.partition(": ")[0] for node in self.skipped))
 
     def log_line(self) -> str:

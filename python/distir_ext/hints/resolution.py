@@ -1,4 +1,4 @@
-"""Which parameters the names of hints mean."""
+"""Resolves the names of hints to parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ResolvedWeight:
         param: The name of the parameter.
         layer: The name of its layer, without ``*``.
         hint: The hint.
-        place: Where the hint is stated, for messages; empty if nowhere.
+        place: Place of the statement, for messages; empty if there is none.
     """
 
     param: str
@@ -46,7 +46,7 @@ def resolve(hints: Hints, params: Sequence[str]) -> list[ResolvedLayer]:
     ``model.layers.0.mlp`` with ``up_proj`` is ``p_model_layers_0_mlp_up_proj_weight``.
 
     Args:
-        hints: Where several are of one parameter, the last one counts.
+        hints: The hints; of several for one parameter, the last one counts.
         params: The names of the parameters that are weights.
 
     Raises:

@@ -21,7 +21,7 @@ TP_MODES = ("colwise", "rowwise", "none")
 
 @dataclass(frozen=True)
 class WeightHint:
-    """How one weight takes part in tensor parallelism.
+    """Role of one weight in tensor parallelism.
 
     Raises:
         ValueError: There is no such mode, or sizes are not positive, or are of a weight that is not
@@ -33,15 +33,15 @@ class WeightHint:
     weight of torch, and ``"rowwise"`` what the product adds up, so that results are reduced."""
 
     output_sizes: tuple[int, ...] = ()
-    """How many columns each block of a fused weight has (Q | K | V), in elements. Every block is
-    sharded by itself."""
+    """Columns of each block of a fused weight (Q | K | V), in elements. Every block is sharded by
+    itself."""
 
     tp_min_local_shape: int | tuple[int, ...] = 1
-    """How many columns (rows) stay together, as those of a head do, in elements. Devices share a
-    shard where there are fewer heads. One number, or one per block."""
+    """Columns (rows) that stay together, as those of a head do, in elements. Devices share a shard
+    where there are fewer heads. One number, or one per block."""
 
     size: int = field(default=0, compare=False)
-    """How many columns (rows) there should be in all, in elements. Not checked, if it is 0."""
+    """Expected number of columns (rows) in all, in elements. Not checked if it is 0."""
 
     why: str = field(default="", compare=False)
     """Why the mode is none, where the weight was detected; reports say it."""
@@ -70,7 +70,7 @@ class WeightHint:
         return (stated,) if isinstance(stated, int) else tuple(stated)
 
     def units(self) -> tuple[int, ...]:
-        """How many columns stay together, per block."""
+        """Returns the number of columns that stay together, per block."""
         count = max(len(self.output_sizes), 1)
         return self._units * count if isinstance(self.tp_min_local_shape, int) else self._units
 
@@ -90,10 +90,10 @@ class LayerHint:
     """By the part of the name behind the layer's, as ``q_proj`` of ``model.layers.0.self_attn``."""
 
     shardable: bool = True
-    """Whether it may be sharded at all."""
+    """True if it may be sharded at all."""
 
     why: str = field(default="", compare=False)
-    """What shows its type, if it was detected."""
+    """Evidence for its type, if the layer was detected."""
 
     def __post_init__(self) -> None:
         one_of(self.layer_type, LAYER_TYPES, "layer_type")
@@ -101,7 +101,7 @@ class LayerHint:
 
 @dataclass(frozen=True)
 class DistConfig:
-    """How a number of devices is shared out.
+    """Division of devices among the kinds of parallelism.
 
     Example:
         >>> DistConfig(world_size=4, moe_ep_size=2).moe_tp_size
@@ -125,7 +125,7 @@ class DistConfig:
     left."""
 
     enable_attention_dp: bool = False
-    """Whether all but experts is data parallel, with a part of the batch on every device."""
+    """True if all but experts is data parallel, with a part of the batch on every device."""
 
     shard_layers: tuple[str, ...] | None = None
     """The layer types that are sharded; None for all, unknown ones with hints too."""
@@ -171,10 +171,10 @@ class Hints:
     """None if it is not stated."""
 
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
-    """Where a file states what, for messages."""
+    """Places of statements in a file, for messages."""
 
     def place(self, *path: str) -> str:
-        """For messages: where something is stated.
+        """Returns the place where something is stated, for messages.
 
         Args:
             path: Names from the outside in: ``"layers", "model.layers.*.mlp"``.

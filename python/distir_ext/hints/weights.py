@@ -15,7 +15,7 @@ from distir_ext._params.checkpoint import open_params
 
 @dataclass(frozen=True)
 class CutWeights:
-    """Which weights are cut, and how.
+    """Weights that are cut into blocks.
 
     Attributes:
         cuts: By name of a parameter.

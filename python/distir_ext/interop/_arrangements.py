@@ -1,15 +1,13 @@
-"""Where the shards of tensors lie, and one mesh whose axes say it for all of them.
+"""Arrangements of tensor shards on devices, and one mesh whose axes express all of them.
 
-ONNX lists devices tensor by tensor, as HLO does, and knows no mesh. Here are two tensors on four
-devices::
+ONNX lists devices tensor by tensor, as HLO does, and has no mesh. Two tensors on four devices::
 
     w: axis 1 in 4 shards on devices 0, 1, 2, 3
     x: axis 0 in 2 shards on devices {0, 1} and {2, 3}
 
-Which shard a device has is a number, and for w it has two digits: the major one says which half of
-the devices, the minor one which of the two in it. The shards of x are numbered by the first digit
-alone. A digit becomes an axis of the mesh: ``Mesh(x=2, y=2)``, w is ``(None, ("x", "y"))``, and x
-is ``("x", None)``.
+The shards of w have two-digit numbers: the major digit selects a half of the devices, the minor
+one a device in it. The shards of x are numbered by the first digit alone. A digit becomes an axis
+of the mesh: ``Mesh(x=2, y=2)``, w is ``(None, ("x", "y"))``, and x is ``("x", None)``.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ Digits: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Which shard of a tensor each device has."""
+    """Assignment of the shards of a tensor to devices."""
 
     shards: tuple[int, ...]
     """Per sharded axis how many shards it is cut into."""

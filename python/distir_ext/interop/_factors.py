@@ -57,7 +57,7 @@ def order_of(factors: Iterable[Factor]) -> np.ndarray:
 
 
 def merged(factors: Iterable[Factor]) -> tuple[Factor, ...]:
-    """The same order with as few factors as possible.
+    """Returns the same order with as few factors as possible.
 
     Example:
         >>> merged([(2, 4), (2, 2), (1, 7), (2, 1)])

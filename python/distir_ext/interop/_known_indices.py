@@ -32,17 +32,17 @@ def as_size(size: Any) -> Size:
 
 
 class KnownIntegers:
-    """What is known of the values in a function, whose bindings are given in order."""
+    """Known integer values in a function whose bindings are given in order."""
 
     def __init__(self) -> None:
         self._values: dict[Any, relax.Expr] = {}
 
     def bind(self, var: relax.Var, value: relax.Expr) -> None:
-        """Says what a variable is bound to."""
+        """Records the value that a variable is bound to."""
         self._values[var.__chandle__()] = value
 
     def definition(self, value: Any) -> Any:
-        """What a variable is bound to, through other names; the value itself if it is no name."""
+        """Follows other names of a value to its definition; returns any other value unchanged."""
         while isinstance(value, relax.Var) and value.__chandle__() in self._values:
             value = self._values[value.__chandle__()]
         return value
@@ -73,7 +73,7 @@ class KnownIntegers:
         return found if found.size <= _MOST_ELEMENTS else None
 
     def is_computed(self, value: Any) -> bool:
-        """Whether a value is more than a constant, or its elements in another order or shape."""
+        """Returns whether a value is more than a rearranged or reshaped constant."""
         value = self.definition(value)
         return isinstance(value, tvm.ir.Call) and _name(value) not in _MOVED
 
@@ -153,7 +153,7 @@ def _largest(one: Size, other: Size) -> Size:
 
 
 def _positions(call: tvm.ir.Call) -> Bounds | None:
-    """Of an operator that gives places along an axis of its operand."""
+    """Returns the bounds of an operator that gives positions along an axis of its operand."""
     shape = getattr(call.args[0].ty, "shape", None)
     if shape is None:
         return None

@@ -28,10 +28,10 @@ class FormatError(ValueError):
     """A text is not of its format.
 
     Attributes:
-        what: What was read, as "GSPMD sharding".
+        what: Kind of text that was read, as "GSPMD sharding".
         text: All of it.
-        position: Where the mistake is, in characters from 0.
-        expected: What could have stood there.
+        position: Position of the mistake, in characters from 0.
+        expected: Text that is valid there.
     """
 
     def __init__(self, what: str, text: str, position: int, expected: str) -> None:
@@ -58,7 +58,7 @@ class Scanner:
 
     Args:
         text: The text.
-        what: What it is, for errors.
+        what: Name of the text in errors.
 
     Raises:
         TypeError: It is no text.
@@ -86,7 +86,7 @@ class Scanner:
                 return self.position
 
     def sees(self, literal: str) -> bool:
-        """Whether this comes next."""
+        """Returns whether the literal comes next."""
         return self.text.startswith(literal, self.skip())
 
     def accept(self, literal: str) -> bool:

@@ -54,7 +54,7 @@ def load(*configurations: str | os.PathLike[str] | Mapping[str, Any]) -> PassPip
             of another type or outside of its range, leaves out a pass without which nothing runs,
             or enables one without an option that it needs. The message has the file and the line.
         OSError: A file cannot be read.
-        ImportError: What reads YAML is not installed (``pip install 'distir-ext[yaml]'``), or a
+        ImportError: No reader of YAML is installed (``pip install 'distir-ext[yaml]'``), or a
             package that has passes cannot be imported.
 
     Example:
@@ -94,7 +94,7 @@ def read_configuration(data: bytes, what: str) -> None:
 
 
 def default_text() -> str:
-    """What ``default.yaml`` says: every pass of this package, with its options."""
+    """Returns the text of ``default.yaml``: every pass of this package, with its options."""
     lines = [_HEAD]
     for each in package_passes().values():
         lines.append(f"  {each.name}:  # {each.summary}")
@@ -138,7 +138,7 @@ def _document(configuration: str | os.PathLike[str] | Mapping[str, Any]) -> Yaml
 def _passes(
     document: YamlDocument, known: Mapping[str, PipelinePass]
 ) -> Iterable[tuple[str, dict[str, Any]]]:
-    """What a configuration says, by name of a pass."""
+    """Yields the passes of a configuration by name, with their settings."""
     if document.value is None:
         return
     for key in mapping_at(document, (), document.value):

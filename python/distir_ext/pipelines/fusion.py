@@ -23,7 +23,7 @@ _READ_ELSEWHERE = "a value within the match is read elsewhere, too"
 
 @dataclass(frozen=True)
 class Skip:
-    """What a fusion returns for a match that is to stay as it is."""
+    """Result of a fusion for a match that is to stay unchanged."""
 
     why: str
     """As the report of the pass has it."""
@@ -49,7 +49,7 @@ def register_fusion(
     unless ``extra_uses`` is set.
 
     Args:
-        name: What configurations call the pass.
+        name: Name of the pass in configurations.
         pattern: The calls that are matched, from the last one back through variables.
         phase: Of the module that it is given, as for :func:`register_pass`.
         enabled: Whether it runs where a configuration does not say so.
@@ -219,7 +219,7 @@ class _Round:
 
 
 def _may_stand_for(made: tvm.ir.Type, wanted: tvm.ir.Type) -> bool:
-    """Whether a value of a type can be used as one of another: it says as much, or more."""
+    """Returns whether a value of one type can replace one of another type."""
     if tvm_ffi.structural_equal(made, wanted):
         return True
     found = relax.analysis.type_base_check(wanted, made)

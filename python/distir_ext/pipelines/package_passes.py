@@ -22,7 +22,7 @@ OPTIMIZE = "OptimizeCollectives"
 SOURCE = "distir_ext"
 
 CPU_PASSES = ("DispatchMatmul", "ShareResults", "ShareOperands")
-"""What ``_compile/cpu.py`` runs between passes of TVM."""
+"""Passes that ``_compile/cpu.py`` runs between passes of TVM."""
 
 
 def assign_stages(

@@ -45,12 +45,12 @@ class PipelinePass:
 
     @property
     def name(self) -> str:
-        """As configurations have it."""
+        """Name in configurations."""
         return self.registered.name
 
     @property
     def is_step(self) -> bool:
-        """Whether it is one of the steps from annotations to programs."""
+        """True for one of the steps from annotations to programs."""
         return self.registered.is_required or self.name == OPTIMIZE
 
     def once(self) -> tvm.transform.Pass:
@@ -104,7 +104,7 @@ class PassPipeline(Shown):
         return table
 
     def is_enabled(self, name: str) -> bool:
-        """Whether a pass of this package runs.
+        """Returns whether a pass of this package runs.
 
         Args:
             name: The name of a pass.
@@ -115,7 +115,7 @@ class PassPipeline(Shown):
         return self[name].is_enabled
 
     def disabled_for_cpus(self) -> frozenset[str]:
-        """Those of the passes for CPUs that do not run."""
+        """Passes for CPUs that do not run."""
         return frozenset(name for name in CPU_PASSES if not self.is_enabled(name))
 
     def optimize(self, defaults: Mapping[str, Any]) -> tvm.transform.Pass | None:
@@ -142,7 +142,7 @@ class PassPipeline(Shown):
                 reports.record(each.name, {}, {"module": {why: 1}}, 0.0)
 
     def before(self, step: str, reached: str) -> list[tvm.transform.Pass]:
-        """What runs directly before a step: optional passes, and those of others.
+        """Returns the optional passes, and those of others, that run directly before a step.
 
         Args:
             step: The name of a step; ``""`` for the end.
@@ -161,7 +161,7 @@ class PassPipeline(Shown):
                 yield each
 
     def behind(self, until: str, reached: str) -> list[tvm.transform.Pass]:
-        """What follows a phase that lowering stops at, with no step of this package between.
+        """Returns the passes between a phase that lowering stops at and the next step.
 
         Args:
             until: The phase; nothing follows the name of a step.

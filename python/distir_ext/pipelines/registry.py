@@ -51,11 +51,11 @@ class Option:
     """The annotation, as ``int`` or ``str | Sequence[str]``."""
 
     default: Any = _REQUIRED
-    """What holds if nothing is stated."""
+    """Value if none is stated."""
 
     @property
     def is_required(self) -> bool:
-        """Whether it has to be stated where its pass is enabled."""
+        """True if the option has to be set where its pass is enabled."""
         return self.default is _REQUIRED
 
 
@@ -78,17 +78,17 @@ class RegisteredPass:
     """The package or module that has it."""
 
     is_enabled: bool = True
-    """Whether it runs where nothing else is stated."""
+    """True if the pass runs by default."""
 
     is_required: bool = False
-    """Whether nothing runs without it."""
+    """True for a pass without which nothing runs."""
 
     target: str = ""
     """The kind of target that it is for; empty for all."""
 
 
 class Matches:
-    """How often a pass did what it is for, and how often it did not, with reasons."""
+    """Counts of a pass's matches, and of those that it skipped, with reasons."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
@@ -98,8 +98,8 @@ class Matches:
         """Counts what was done.
 
         Args:
-            what: Which kind of match, for a pass that counts several.
-            count: How often.
+            what: Kind of match, for a pass that counts several.
+            count: Number of matches.
         """
         self.done[what] = self.done.get(what, 0) + count
 
@@ -108,8 +108,8 @@ class Matches:
 
         Args:
             why: The reason.
-            what: Which kind of match, as in :meth:`add`.
-            count: How often.
+            what: Kind of match, as in :meth:`add`.
+            count: Number of matches.
         """
         reasons = self.skipped.setdefault(what, {})
         reasons[why] = reasons.get(why, 0) + count
@@ -126,8 +126,8 @@ def register_pass(
     """Registers a function of a module as a pass that pipelines may run.
 
     Args:
-        name: What configurations call it.
-        phase: Where it runs: on an ``"annotated"`` module, before PropagateSharding; on a
+        name: Name in configurations.
+        phase: Phase in which it runs: on an ``"annotated"`` module, before PropagateSharding; on a
             ``"propagated"`` one, before LegalizeRedistribute; on a ``"legalized"`` one, behind
             OptimizeCollectives; on the ``"lowered"`` programs of workers, before LowerCCL; or on
             ``"runtime"`` programs, before those of TVM.
@@ -207,7 +207,7 @@ def registered_passes() -> dict[str, RegisteredPass]:
 
 
 def package_passes() -> dict[str, RegisteredPass]:
-    """Those of this package, in the order in which they run."""
+    """Returns the passes of this package, in the order in which they run."""
     return dict(_package)
 
 
@@ -273,11 +273,11 @@ def _annotation(name: str, option: str, hints: Mapping[str, Any]) -> Any:
 
 
 def failure_of(what: str, error: Exception) -> Exception:
-    """What is raised where code that was registered fails, whatever it fails with.
+    """Returns the exception to raise where registered code fails.
 
     Args:
         what: Names it.
-        error: What it has raised. TVM passes on texts only, of kinds that it knows; the text of a
+        error: The exception. TVM passes on texts only, of kinds that it knows; the text of a
             KeyError is the key alone.
     """
     kind = type(error) if type(error) in _KINDS else RuntimeError

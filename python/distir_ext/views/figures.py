@@ -86,7 +86,7 @@ _PLOTS: dict[str, Callable[[Estimate, ProgramEstimate], Any]] = {
 
 
 def stages_figure(found: StageTimeline) -> Any:
-    """When devices ran which stage on which microbatch."""
+    """Draws the measured times of stages and microbatches on devices."""
     start = min((each.begin for each in found.events), default=0.0)
     title = f"{found.bubble:.0%} of the devices' time is idle"
     return timeline.draw((_drawn(each, start) for each in found.events), title)

@@ -1,4 +1,4 @@
-"""What passes, pipelines and hints report, as tables."""
+"""Tables of the reports of passes, pipelines and hints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distir_ext.reports import PassReport
 
 
 def pass_tables(report: PassReport) -> list[Table]:
-    """How often a pass did what, and what it left."""
+    """Returns the counts of a pass's matches, and of those that it skipped."""
     title = f"{report.name} ({report.seconds * 1e3:.1f} ms)"
     done = new_table(title, "what", "times")
     for what, count in report.done.items():

@@ -39,7 +39,7 @@ _MOST_HOPS = 4
 
 
 def implicit_tables(found: Reshards) -> list[Table]:
-    """What nobody asked for, and why it is there."""
+    """Returns the redistributions that nobody asked for, with their causes."""
     tables = [_listing("implicit redistributions, per device", found.reshards)]
     why = _why(found.reshards)
     if why.row_count:
@@ -48,7 +48,7 @@ def implicit_tables(found: Reshards) -> list[Table]:
 
 
 def reshard_tables(found: Reshards) -> list[Table]:
-    """What a listing prints."""
+    """Returns the tables that a listing of redistributions prints."""
     tables = implicit_tables(found)
     if found.others:
         tables.append(_listing("other communication, per device", found.others, with_kind=True))

@@ -1,4 +1,4 @@
-"""What a module has, as tables."""
+"""Tables of the summary of a module."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _where(summary: Summary, sharding: Sharding, stated: str | None) -> str:
 
 
 def _of_a_device(parameters: Mapping[tuple[int, ...], int]) -> str:
-    """What each device holds, or what the one holds that holds most."""
+    """Formats the bytes of parameters on a device, or on the one that holds most."""
     held: Counter[int] = Counter()
     for devices, size in parameters.items():
         held.update(dict.fromkeys(devices, size))

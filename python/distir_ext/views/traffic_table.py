@@ -1,4 +1,4 @@
-"""What workers have sent and received, as a table."""
+"""Table of the traffic of workers."""
 
 from __future__ import annotations
 

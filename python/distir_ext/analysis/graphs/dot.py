@@ -30,10 +30,10 @@ _PLAIN, _GIVEN = "#FFFFFF", "#E5E5E5"
 
 @dataclass(frozen=True)
 class Style:
-    """How a kind of node is drawn."""
+    """Style in which a kind of node is drawn."""
 
     says: str
-    """What the legend calls it."""
+    """Name in the legend."""
 
     fill: str
     shape: str

@@ -57,7 +57,7 @@ class Edge:
     """As ``"('dp', None)"``, with what it is partial over; empty where it is not known."""
 
     to_next: bool = False
-    """Whether the next of several equal layers reads it."""
+    """True if the reader is in the next of several equal layers."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FunctionGraph:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     layers: tuple[tuple[int, tuple[str, ...]], ...]
-    """How often some nodes repeat, and their keys."""
+    """Groups of repeated nodes: the number of repetitions, and the keys."""
 
 
 def function_graphs(mod: tvm.IRModule, names: Sequence[str]) -> list[FunctionGraph]:
@@ -91,7 +91,7 @@ def _is_relax(function: Any) -> bool:
 
 
 def _kinds_of_moves(moves: Any) -> Iterator[tuple[str, str]]:
-    """By the variables that moves bind; a move that sends nothing has none."""
+    """Yields the kind of each move by the variables that it binds; none if it sends nothing."""
     for move in moves:
         kind = None
         if move["disagrees"]:
@@ -221,7 +221,10 @@ class _Reader:
         return FunctionGraph(self._name, tuple(nodes), tuple(edges), layers)
 
     def _signature(self, key: str) -> Any:
-        """What equal layers have in common; what the first one reads may be of another operator."""
+        """Returns a key that is equal for nodes of equal layers.
+
+        Sources outside the layer may be of other operators: the first layer reads the embedding.
+        """
         node = self._nodes[key]
         reads = tuple((self._pattern(source), text) for source, text in self._reads[key])
         return node.kind, node.label, self._shardings.get(node.variable, ""), reads

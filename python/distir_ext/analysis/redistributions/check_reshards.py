@@ -28,7 +28,7 @@ def CheckReshards(  # noqa: N802 - passes are named as TVM names its own
     Args:
         reshards: ``"error"``, ``"warn"`` or ``"allow"``.
         reshards_above: Bytes that a device may send for one redistribution.
-        cluster: What the devices are joined by, as for :func:`distir_ext.lower`.
+        cluster: The devices and links, as for :func:`distir_ext.lower`.
 
     Raises:
         ValueError: ``reshards`` is none of these words, or ``reshards_above`` is negative.
@@ -65,7 +65,7 @@ def check_policy(reshards: str, reshards_above: float) -> None:
 def apply_policy(
     mod: tvm.IRModule, cluster: Cluster | None, reshards: str, reshards_above: float
 ) -> None:
-    """What :func:`CheckReshards` does with a module; nothing for ``"allow"``."""
+    """Warns or raises as :func:`CheckReshards` does; does nothing for ``"allow"``."""
     if reshards == "allow":
         return
     found = list_reshards(mod, cluster, suggestions=_MOST).reshards

@@ -20,11 +20,11 @@ _LOOKUPS = ("take", "gather_nd", "gather_elements")
 def expert_weight_notes(
     mod: tvm.IRModule, entries: Iterable[Reshard], reasons: Sequence[str]
 ) -> list[str]:
-    """What is sent of weights that hold a matrix for each expert, where rows could be.
+    """Reports traffic of stacked expert weights that a dispatch of rows to experts would avoid.
 
     Args:
         mod: A module that is only annotated.
-        entries: What it sends.
+        entries: Its redistributions.
         reasons: Why routed computation that was recognised was left as it is.
     """
     found: dict[str, float] = {}
@@ -52,7 +52,7 @@ def expert_weight_notes(
 
 
 def _gathers_first(entry: Reshard) -> bool:
-    """Whether a redistribution brings all of the first dimension to each device."""
+    """Returns whether a redistribution gathers the first dimension on each device."""
     unsharded = "(None"
     return (
         entry.kind == RESHARD
@@ -113,7 +113,7 @@ def _param(program: Program, var: relax.Var) -> relax.Var | None:
 
 
 def _is_batched(program: Program, user: relax.Var, weight: relax.Var) -> bool:
-    """Whether a call is a product of matrices, the first dimension of which both operands have."""
+    """Returns whether a call is a batched matmul whose operands share the first dimension."""
     call, rule = program.made[user], program.rule(user)
     if rule is None or not rule.is_product:
         return False

@@ -14,11 +14,11 @@ _MOST_NAMES = 3
 
 
 def fused_weight_notes(mod: tvm.IRModule, entries: Iterable[Reshard]) -> list[str]:
-    """What to do about the splits that exchange parts of products with fused weights.
+    """Suggests changes where a split exchanges parts of the product of a fused weight.
 
     Args:
         mod: A module that is only annotated.
-        entries: What it sends.
+        entries: Its redistributions.
     """
     found: dict[str, dict[tuple[int, ...], None]] = {}
     weights: set[str] = set()

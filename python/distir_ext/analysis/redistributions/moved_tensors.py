@@ -73,7 +73,7 @@ def _function_of(lowered: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """What may be stated otherwise to avoid a move."""
+    """Change to an annotation that may avoid a move."""
 
     function: str
     variable: str
@@ -99,7 +99,7 @@ class MovedTensors:
         lowered: A module after LowerDistIR.
         optimized: The same before LowerDistIR, which knows more: on shards, a dimension of one
             element may be sharded or not.
-        names: What users call its functions and variables.
+        names: Names of its functions and variables for users.
     """
 
     def __init__(self, lowered: tvm.IRModule, optimized: tvm.IRModule, names: Names) -> None:
@@ -214,7 +214,7 @@ class MovedTensors:
     def _costs(
         self, calls: Sequence[CollectiveCall]
     ) -> tuple[tuple[str, ...], tuple[str, ...], float, float]:
-        """Of one after the other: kinds, axes, bytes, seconds."""
+        """Returns the kinds, axes, bytes and seconds of collectives that run one by one."""
         axes: dict[str, None] = {}
         size = seconds = 0.0
         for call in calls:
@@ -230,7 +230,7 @@ class MovedTensors:
 def _counts(
     lowered: tvm.IRModule, calls: Mapping[str, Sequence[CollectiveCall | str]]
 ) -> dict[str, int]:
-    """How often each function runs in one call of each entry function."""
+    """Returns the number of times each function runs in one call of every entry function."""
     entries = [
         str(program["name"])
         for function in read_signature(lowered)["functions"].values()
@@ -282,7 +282,7 @@ def grouped(moves: Sequence[Move], key: Callable[[Move], Any]) -> list[tuple[Res
 
 
 def alike(move: Move) -> Any:
-    """What equal moves have in common, but for the reason why they are there."""
+    """Returns a key that is equal for moves that differ only in their reason."""
     row = move.row
     return (
         *(row.kind, row.function, row.operators, row.source, row.target),

@@ -1,4 +1,4 @@
-"""How one tensor gets from a sharding to another, and what that costs."""
+"""Plan and cost of redistributing one tensor from a sharding to another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RedistributionStep:
     """The mesh axes that it communicates over."""
 
     sharding: str
-    """What it leads to, as ``"('dp', None)"``."""
+    """Sharding after the step, as ``"('dp', None)"``."""
 
     bytes_per_device: float
     """Bytes that a device sends; where they differ, the one that sends most."""
@@ -53,7 +53,7 @@ class Redistribution(Printed):
     """The devices."""
 
     cluster: Cluster
-    """What joins them."""
+    """The links between the devices."""
 
     shape: tuple[int, ...]
     """Of the tensor."""
@@ -62,10 +62,10 @@ class Redistribution(Printed):
     """Of its elements."""
 
     source: str
-    """How it is sharded, as ``"('dp', None)"``."""
+    """Sharding before, as ``"('dp', None)"``."""
 
     target: str
-    """How it is to be."""
+    """Sharding after."""
 
     steps: tuple[RedistributionStep, ...]
     """One after the other; none where nothing has to be done."""
@@ -77,11 +77,11 @@ class Redistribution(Printed):
 
     @property
     def seconds(self) -> float:
-        """Of all steps, one after the other."""
+        """Seconds of all steps, one after the other."""
         return sum(step.seconds for step in self.steps)
 
     def as_data(self) -> dict[str, Any]:
-        """All of it as what JSON can say."""
+        """Returns the redistribution as data for JSON."""
         return {
             "mesh": dict(zip(self.mesh.axis_names, self.mesh.shape, strict=True)),
             "cluster": repr(self.cluster),
@@ -110,12 +110,12 @@ def redistribution(
 
     Args:
         mesh: The devices.
-        source: How the tensor is sharded, as in plans: an entry per dimension, or None for
+        source: Sharding of the tensor, as in plans: an entry per dimension, or None for
             replicated.
-        target: How it is to be sharded.
+        target: Sharding that it is to have.
         shape: The global shape. Dimensions that the axes do not divide are padded.
         dtype: The element type.
-        cluster: What joins the devices; a preset of H100s by default.
+        cluster: The devices and links; a preset of H100s by default.
 
     Raises:
         ValueError: Dims do not have an entry for each dimension, name an axis that the mesh lacks,

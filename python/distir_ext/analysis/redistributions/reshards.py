@@ -53,7 +53,7 @@ def reshards(
 
     Args:
         mod: A module in any phase before LowerCCL.
-        cluster: What the devices are joined by; the module's own, or NVLink, if left out. A module
+        cluster: The devices and links; the module's own, or NVLink, if left out. A module
             that is lowered keeps its collectives.
         sizes: Values for symbolic sizes, by name; the others count as 1024.
         suggestions: For how many implicit redistributions, the most expensive first, annotations

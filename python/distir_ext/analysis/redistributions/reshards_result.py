@@ -1,4 +1,4 @@
-"""What a listing of redistributions consists of: rows with causes and suggestions."""
+"""Parts of a listing of redistributions: rows with causes and suggestions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Suggestion:
     call. Below zero where less is sent."""
 
     seconds_change: float
-    """The same for the time of all collectives, one after the other."""
+    """Increase of the time of all collectives, one after the other."""
 
     parameter_bytes_change: float
     """By how much the parameters on each device become larger."""
@@ -76,7 +76,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Reshard:
-    """What brings tensors from one sharding to another; equal ones are counted together."""
+    """Communication that changes the sharding of tensors; equal ones are counted together."""
 
     kind: str
     """``"reshard"``: nobody asked for it. ``"stated"``: an annotation of an intermediate value or
@@ -103,7 +103,7 @@ class Reshard:
     """The sharding after."""
 
     collectives: tuple[str, ...]
-    """What is run for one tensor, in order, such as ``"all_gather"``."""
+    """Collectives for one tensor, in order, such as ``"all_gather"``."""
 
     axes: tuple[str, ...]
     """The mesh axes that these communicate over; none for transfers."""
@@ -115,7 +115,7 @@ class Reshard:
     """The time for one tensor, by the cost model of redistributions."""
 
     count: int
-    """How many of them run in one call of each entry function; calls are multiplied out."""
+    """Number of runs in one call of each entry function; calls are multiplied out."""
 
     source_cause: tuple[str, ...] = ()
     """Why the first tensor is sharded as it is before, as the chain back to an annotation."""
@@ -124,10 +124,10 @@ class Reshard:
     """Why it is wanted otherwise."""
 
     conflict: tuple[str, ...] = ()
-    """What each side costs, as ``dx.explain`` says it."""
+    """Cost of each side of a conflict, as text of ``dx.explain``."""
 
     suggestion: Suggestion | None = None
-    """What to state instead; None where nothing that was tried removes it."""
+    """Annotation that removes it; None where none of those that were tried does."""
 
     @property
     def tensor(self) -> str:
@@ -164,11 +164,11 @@ class Reshards(Printed):
     """Of all kinds. Every collective of the lowered module is in one of them."""
 
     notes: tuple[str, ...] = field(default=())
-    """What the listing leaves out."""
+    """Communication that the listing leaves out."""
 
     @property
     def reshards(self) -> tuple[Reshard, ...]:
-        """Those that nobody asked for."""
+        """Redistributions that nobody asked for."""
         return tuple(each for each in self.entries if each.kind == RESHARD)
 
     @property
@@ -191,7 +191,7 @@ class Reshards(Printed):
         return [_row(each) for each in self.entries]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the listing as JSON."""
         entries = [_data(each) for each in self.entries]
         totals = {"bytes_sent": self.bytes_sent, "seconds": self.seconds}
         return json.dumps({**totals, "notes": list(self.notes), "entries": entries})

@@ -41,7 +41,7 @@ _MOST_CANDIDATES = 6
 
 @dataclass(frozen=True)
 class _Candidate:
-    """What may be stated of some values of a function."""
+    """Annotation of some values of a function that may be suggested."""
 
     function: str
     sites: tuple[Site, ...]
@@ -62,8 +62,8 @@ class Suggestions:
     Args:
         mod: An annotated module.
         cluster: As for :func:`distir_ext.lower`.
-        lowered: What it is lowered to.
-        moved: What that sends.
+        lowered: The lowered module.
+        moved: Its redistributions.
         names: Those of the module.
     """
 
@@ -92,7 +92,7 @@ class Suggestions:
         return self._best_of(entry, itertools.islice(candidates, _MOST_CANDIDATES))
 
     def best_of_tried(self, entry: Reshard) -> Suggestion | None:
-        """The same, of what was tried for other redistributions."""
+        """Returns the best suggestion among those already tried for other redistributions."""
         return self._best_of(entry, list(self._tried))
 
     def _best_of(self, entry: Reshard, candidates: Iterable[_Candidate]) -> Suggestion | None:
@@ -177,7 +177,7 @@ class Suggestions:
         return list(dict.fromkeys(each for name in names for each in others.get(name, (name,))))
 
     def _stated(self, mark: relax.Call) -> Dims | None:
-        """What an annotation says, as dims."""
+        """Returns the dims that an annotation states; None if they cannot be written as dims."""
         try:
             return Mark.of(mark).dims(Notation(self._mod), mark.args[0].ty)
         except (TypeError, ValueError):
@@ -264,7 +264,7 @@ def _axes(each: Any) -> tuple[str, ...]:
 
 
 def _is_gone(entry: Reshard, before: MovedTensors, after: MovedTensors) -> bool:
-    """Whether nothing is moved for its readers that was not moved before, nor its tensors."""
+    """Returns whether an entry's tensors no longer move, and its readers need no new moves."""
 
     def moves_for_readers(moved: MovedTensors) -> set[tuple[str, str]]:
         return {

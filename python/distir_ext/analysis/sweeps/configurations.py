@@ -21,7 +21,7 @@ from distir_ext.mesh import Mesh
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """What a row of a sweep is of."""
+    """Configuration that a row of a sweep describes."""
 
     mesh: Mesh
     plan: str
@@ -35,7 +35,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Model:
-    """What all configurations of a sweep are of."""
+    """Model and options that all configurations of a sweep share."""
 
     mod: tvm.IRModule
     func: str
@@ -52,7 +52,7 @@ class _Bound:
 
     Attributes:
         mod: The module.
-        outlined: The same with its repeats as calls.
+        outlined: The module with its repeats as calls.
         holds_several: Whether it takes a weight apart.
     """
 
@@ -62,7 +62,7 @@ class _Bound:
 
 
 class Evaluator:
-    """Says what configurations of a model cost.
+    """Computes the costs of configurations of a model.
 
     Keeps what configurations have in common: the module of each batch size, and functions that
     differ only in the devices that communicate.
@@ -89,7 +89,10 @@ class Evaluator:
             return Figures(error=str(error))
 
     def _annotated(self, configuration: Configuration) -> tvm.IRModule:
-        """With layers as calls of one function, unless the plan names variables of layers."""
+        """Annotates the model of a configuration.
+
+        Layers become calls of one function, unless the plan names their variables.
+        """
         model, mesh, plan = self._model, configuration.mesh, configuration.entries
         bound = self._bound(configuration.microbatches)
         # Weights that hold several are cut as the plan shards them, and plans by name read what is

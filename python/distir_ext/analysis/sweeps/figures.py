@@ -1,7 +1,7 @@
-"""What a module costs, as :func:`distir_ext.analysis.estimate` and ``simulate`` say, in less time.
+"""Costs of a module, equal to those of ``estimate`` and ``simulate`` but faster to compute.
 
-Planning, fusing and reading a function of a module is the most part of both, and most functions of
-most configurations of a sweep are equal to earlier ones but for the devices that communicate.
+Planning, fusing and reading functions takes most of the time of both, and most functions of a
+configuration equal those of an earlier one except for the devices that communicate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distir_ext.cluster import Cluster
 
 @dataclass(frozen=True)
 class Figures:
-    """What a configuration costs; nothing but the error where it cannot be partitioned."""
+    """Cost of a configuration; only the error where it cannot be partitioned."""
 
     seconds: float | None = None
     peak_memory: float | None = None
@@ -58,8 +58,8 @@ class ProgramCosts:
 
         Args:
             mod: A module in any phase before LowerCCL, of one microbatch.
-            function: What is called.
-            microbatches: How often.
+            function: The function that is called.
+            microbatches: Number of its calls.
 
         Raises:
             ValueError: As :func:`distir_ext.analysis.simulate`.
@@ -78,7 +78,7 @@ class ProgramCosts:
         function: str,
         microbatches: int,
     ) -> Figures | None:
-        """None where devices wait for each other for ever."""
+        """Computes the figures from cached functions; None if devices deadlock."""
         stated = lowered.signature["functions"][function]
         layout = PipelineLayout(function, stated, microbatches)
         if self._on_gpus:

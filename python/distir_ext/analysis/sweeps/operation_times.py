@@ -32,7 +32,7 @@ Records = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class OperationTimes:
-    """What a program runs, in order. Kernels that follow each other are one."""
+    """Operations of a program, in order. Kernels that follow each other are one."""
 
     records: Records
     """Of :data:`RECORD`; kernels have the communication -1."""
@@ -52,7 +52,7 @@ class OperationTimes:
 
 
 class Prices:
-    """What steps cost on a cluster. Remembers all that was asked."""
+    """Costs of steps on a cluster, cached."""
 
     def __init__(self, cluster: Cluster) -> None:
         assert cluster.device is not None
@@ -64,14 +64,14 @@ class Prices:
         self._bytes: dict[tuple[str, str, float, tuple[int, ...]], float] = {}
 
     def seconds(self, step: Step, text: str) -> float:
-        """How long a collective takes, with these groups or this plan."""
+        """Returns the seconds that a collective takes with these groups or this plan."""
         key = step.callee, text, step.given_bytes, step.made_bytes
         if key not in self._seconds:
             self._seconds[key] = float(self._seconds_of(*key))
         return self._seconds[key]
 
     def bytes_sent(self, step: Step, text: str, among: tuple[int, ...]) -> float:
-        """What a device sends in it, where that is most."""
+        """Returns the bytes that the busiest device sends in a collective."""
         key = step.callee, text, step.given_bytes, among if step.plan else ()
         if key not in self._bytes:
             if step.plan:
@@ -87,7 +87,7 @@ class OperationTimesReader:
 
     Args:
         functions: Its functions.
-        prices: What their steps cost.
+        prices: Costs of their steps.
     """
 
     def __init__(self, functions: Mapping[str, PlannedFunction], prices: Prices) -> None:
@@ -102,7 +102,7 @@ class OperationTimesReader:
         return [list(each) for each in self._numbers]
 
     def program(self, name: str, device_ids: tuple[int, ...], microbatches: int) -> OperationTimes:
-        """What these devices run in a call of a function from outside, for each microbatch."""
+        """Returns the operations of devices in a call from outside, once for each microbatch."""
         times = self.read(name, device_ids)
         seconds = self._prices.roofline.device.seconds_of_step(microbatches)
         if not seconds:
@@ -112,7 +112,7 @@ class OperationTimesReader:
         return OperationTimes(records, times.bytes_sent)
 
     def read(self, name: str, device_ids: tuple[int, ...]) -> OperationTimes:
-        """What these devices run of a function."""
+        """Returns the operations that these devices run of a function."""
         key = name, device_ids
         if key not in self._found:
             self._found[key] = self._joined(self._functions[name], device_ids)
@@ -166,11 +166,11 @@ def simulated_seconds(
     programs: Sequence[OperationTimes],
     communications: Sequence[Sequence[str]],
 ) -> float | None:
-    """How long all of it takes; None where devices wait for each other for ever.
+    """Simulates all programs and returns the seconds; None if devices deadlock.
 
     Args:
         layout: :meth:`distir_ext.analysis.pipeline_layout.PipelineLayout.as_data`.
-        programs: What they run.
+        programs: Their operations.
         communications: :attr:`OperationTimesReader.communications`.
     """
     problem = {

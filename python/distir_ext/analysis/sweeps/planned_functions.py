@@ -25,7 +25,7 @@ class FunctionPlanner:
     """Has TVM fuse and plan the functions of modules.
 
     Args:
-        target: What ``dx.build`` would compile for.
+        target: Target that ``dx.build`` would compile for.
     """
 
     def __init__(self, target: tvm.target.Target) -> None:

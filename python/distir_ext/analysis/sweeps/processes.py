@@ -36,10 +36,10 @@ def evaluate(
     until they have started.
 
     Args:
-        model: What they are of.
+        model: Model of the configurations.
         evaluator: That of this process.
         chosen: The configurations.
-        processes: How many there are, with this one.
+        processes: Number of processes, with this one.
 
     Yields:
         Numbers of configurations, with their figures.
@@ -88,10 +88,10 @@ class _Others:
             self._add(number, ValueError(_ENDED))
 
     def done(self) -> list[Found]:
-        """What they have computed and nobody has been told of.
+        """Returns the results that processes have computed and that were not returned before.
 
         Raises:
-            Exception: What one of them has raised, or that it is no more.
+            Exception: An exception of one of them, or an error that it has ended.
         """
         self._something.clear()
         found = []
@@ -151,7 +151,7 @@ def _others(model: Model, left: deque[tuple[int, Configuration]], number: int) -
 def _work(
     connection: Connection, mod: str, values: tuple[object, ...], rules: Mapping[str, str]
 ) -> None:
-    """What a process does until the one that has started it ends it, or is ended itself."""
+    """Evaluates configurations until the connection ends or the process is ended."""
     for name, rule in rules.items():
         register_rule(name, rule)
     evaluator = Evaluator(Model(tvm.ir.load_json(mod), *values))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which mesh and plan is best for a model on a cluster."""
+"""Sweeps over meshes and plans for the best configuration of a model on a cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sweep(
         meshes: As those of :func:`factorizations`.
         plans: By name, plans as for :func:`distir_ext.annotate`, ``"tp"`` and ``"fsdp"`` too.
         cluster: The devices, with a :class:`distir_ext.Device`.
-        func: Which function is annotated and called; it may be left out where there is one.
+        func: The function that is annotated and called; it may be left out where there is one.
         stages: The mesh axis that is cut into stages of a pipeline
             (:func:`distir_ext.transform.AssignStages`). Meshes without it, or where it has size 1,
             have no stages.

@@ -14,8 +14,8 @@ def sweep_page(title: str, sweep: Sweep) -> str:
     """All configurations as the text of an HTML file that refers to nothing else.
 
     Args:
-        title: What the page is about: the program.
-        sweep: What its configurations cost.
+        title: Title of the page: the program.
+        sweep: Costs of its configurations.
     """
     device = sweep.cluster.device
     limit, best = amount(sweep.memory_limit, "B"), sweep.best

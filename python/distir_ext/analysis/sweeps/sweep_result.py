@@ -1,4 +1,4 @@
-"""What a sweep consists of: a row for each configuration, the best of them, a table, a picture."""
+"""Result of a sweep: a row for each configuration, the best of them, a table, a picture."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SweepRow:
     """Bytes, of the device that needs most, as :attr:`Estimate.peak_memory`."""
 
     fits: bool = False
-    """Whether a device has as much memory, or the limit is as high."""
+    """True if the peak memory is within the limit."""
 
     bytes_sent: float | None = None
     """Bytes that a device sends for the batch, where that is most."""
@@ -71,13 +71,13 @@ class SweepRow:
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Printed):
-    """What configurations of a model cost on a cluster.
+    """Costs of the configurations of a model on a cluster.
 
     ``print`` shows a table, the best first, notebooks show it as HTML.
     """
 
     cluster: Cluster
-    """What it was simulated for."""
+    """The cluster that the sweep is simulated for."""
 
     memory_limit: float
     """Bytes that a device may hold."""
@@ -91,7 +91,7 @@ class Sweep(Printed):
 
     @property
     def ranked(self) -> tuple[SweepRow, ...]:
-        """Those that fit, then those that do not, then those with errors.
+        """Rows that fit, then rows that do not, then rows with errors.
 
         Each by time; of equally fast ones the one with less memory comes first, then the one that
         sends less.
@@ -110,7 +110,7 @@ class Sweep(Printed):
         return next((row for row in self.ranked if row.fits), None)
 
     def pareto(self) -> tuple[SweepRow, ...]:
-        """Those that fit, and that no other one beats.
+        """Rows that fit, and that no other row beats.
 
         One beats another if it is not worse in time, memory and bytes sent, and better in one of
         them. Of equal ones all are there.
@@ -128,7 +128,7 @@ class Sweep(Printed):
         )
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns the sweep as JSON."""
         data = {
             "links": self.cluster.as_data(),
             "memory_limit": self.memory_limit,

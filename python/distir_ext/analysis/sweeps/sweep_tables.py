@@ -17,11 +17,11 @@ _MOST = 20
 
 
 def sweep_tables(sweep: Sweep, rows: int = _MOST) -> list[Table]:
-    """What a sweep prints.
+    """Returns the tables that a sweep prints.
 
     Args:
         sweep: The configurations.
-        rows: How many of them are shown, the best first.
+        rows: Number of configurations that are shown, the best first.
     """
     tables = [_configurations(sweep, rows)]
     if any(row.error is not None for row in sweep.configurations):

@@ -1,4 +1,4 @@
-"""What devices run in a simulation, and when."""
+"""Events of devices in a simulation, and their times."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Operation:
     """The function of the lowered module."""
 
     stage: int
-    """Which of the programs of the function that users call."""
+    """Index of the program among those of the function that users call."""
 
     layer: str
     """The layer of the model, or empty."""
 
     seconds: float
-    """How long it takes once it has begun."""
+    """Duration in seconds."""
 
     flops: float
     """Floating-point operations; 0 for communication."""
@@ -58,7 +58,7 @@ class DeviceGroup:
     """Ids, ascending."""
 
     operations: npt.NDArray[np.int64]
-    """Which of the timeline's operations each event is, in the order of their programs."""
+    """Index of each event's operation in the timeline, in the order of their programs."""
 
     microbatches: npt.NDArray[np.int64]
     """Of which microbatch each event is."""

@@ -50,23 +50,23 @@ class TimelineEvent:
     """Seconds that the device has waited for others before."""
 
     microbatch: int
-    """Which microbatch it is of."""
+    """Index of its microbatch."""
 
     stage: int
-    """Which of the programs of the function it is of."""
+    """Index of its program among those of the function."""
 
     layer: str
     """The layer of the model, or empty."""
 
     @property
     def end(self) -> float:
-        """When it ends."""
+        """End of the event, in seconds."""
         return self.start + self.duration
 
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """What a device does with its time, in seconds."""
+    """Breakdown of a device's time, in seconds."""
 
     computing: float
     """In which kernels run."""
@@ -82,7 +82,7 @@ class DeviceTime:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Total time of the device."""
         return self.computing + self.exposed + self.idle
 
     @property
@@ -107,10 +107,10 @@ class CriticalOperator:
     """As :attr:`Operation.kind`."""
 
     count: int
-    """How many of its events are on the path."""
+    """Number of its events on the path."""
 
     seconds: float
-    """How long these take."""
+    """Duration of these events in seconds."""
 
     share: float
     """Of the whole time, 0 to 1. The shares of all operators sum to 1."""
@@ -158,14 +158,14 @@ class TimelineEvents(Sequence[TimelineEvent]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Timeline(Printed):
-    """When each device of a cluster runs which kernel and which collective.
+    """Simulated times of the kernels and collectives of each device of a cluster.
 
     ``print`` shows tables, notebooks show them as HTML. :attr:`events` and :meth:`rows` are the
     data, :meth:`plot` and :meth:`to_perfetto` are pictures.
     """
 
     cluster: Cluster
-    """What it was simulated for."""
+    """The cluster that the timeline is simulated for."""
 
     function: str
     """The function that is called."""
@@ -174,10 +174,10 @@ class Timeline(Printed):
     """``"gpipe"``, ``"1f1b"`` or ``"interleaved"``."""
 
     microbatches: int
-    """How many there are."""
+    """Number of microbatches."""
 
     overlap: bool
-    """Whether communication has a stream of its own."""
+    """True if communication has a stream of its own."""
 
     seconds: float
     """From the begin to the end of the last event."""
@@ -186,13 +186,13 @@ class Timeline(Printed):
     """The programs of the function, by name."""
 
     operations: tuple[Operation, ...]
-    """What events are of."""
+    """Operations that events refer to."""
 
     groups: tuple[DeviceGroup, ...]
     """Devices by what they do, in the order of their ids. Those of a group have equal times."""
 
     notes: tuple[str, ...] = ()
-    """What the times leave out."""
+    """Costs that the times leave out."""
 
     _path: tuple[tuple[DeviceGroup, int], ...] = field(default=(), repr=False)
     """The critical path, as rows of groups."""
@@ -240,7 +240,7 @@ class Timeline(Printed):
         Args:
             device: The id of a device of the group.
             group: One of ``groups``, whose devices do the same at the same times.
-            row: Which event of the group, from 0, in program order.
+            row: Index of the event in the group, from 0, in program order.
 
         Raises:
             IndexError: The group has fewer events.
@@ -262,11 +262,11 @@ class Timeline(Printed):
         )
 
     def by_device(self) -> dict[int, DeviceTime]:
-        """What each device does with its time, by id."""
+        """Returns the breakdown of each device's time, by id."""
         return {device: self._times[self._index_of[device]] for device in self.devices}
 
     def by_stage(self) -> dict[int, DeviceTime]:
-        """What the devices of each stage do with their time, on average.
+        """Returns the breakdown of the time of each stage: the mean of its devices.
 
         Devices with several stages count for all of them.
         """
@@ -293,7 +293,7 @@ class Timeline(Printed):
 
     @cached_property
     def critical_path(self) -> tuple[TimelineEvent, ...]:
-        """From the begin to the end, events each of which begins when the one before has ended.
+        """Events from begin to end, each of which begins when the one before has ended.
 
         So their durations sum to :attr:`seconds`. Of devices that do the same, it names the first.
         """
@@ -372,14 +372,14 @@ class Timeline(Printed):
 
     @cached_property
     def _index_of(self) -> Mapping[int, int]:
-        """By device its group."""
+        """Index of each device's group."""
         return {
             device: index for index, group in enumerate(self.groups) for device in group.device_ids
         }
 
     @cached_property
     def _times(self) -> Sequence[DeviceTime]:
-        """By group."""
+        """Breakdown of each group's time."""
         computes = np.array([each.stream == COMPUTE for each in self.operations], bool)
         return [self._time(group, computes) for group in self.groups]
 
@@ -403,7 +403,7 @@ class Timeline(Printed):
         return DeviceTime(computing, communicating, exposed, self.seconds - computing - exposed)
 
     def _mean(self, groups: Iterable[int]) -> DeviceTime:
-        """Of all devices of some groups."""
+        """Returns the mean over all devices of some groups."""
         weighted = [(self._times[index], len(self.groups[index].device_ids)) for index in groups]
         count = sum(weight for _, weight in weighted) or 1
         names = ("computing", "communicating", "exposed", "idle")

@@ -18,7 +18,7 @@ _MOST = 10
 
 
 def timeline_tables(timeline: Timeline) -> list[Table]:
-    """What a timeline prints."""
+    """Returns the tables that a timeline prints."""
     tables = [_devices(timeline)]
     if len(timeline.stages) > 1:
         tables.append(_stages(timeline))

@@ -23,18 +23,18 @@ from distir_ext.analysis.timelines.events import DeviceGroup, Operation
 
 
 class Traced(Protocol):
-    """What a trace has of a timeline."""
+    """Parts of a timeline that a trace is written from."""
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """What runs."""
+        """The operations that run."""
 
     @property
     def stages(self) -> Sequence[str]:
         """The program of each stage."""
 
     def group_of(self, device: int) -> DeviceGroup:
-        """What a device runs, and when."""
+        """Returns the operations of a device, and their times."""
 
 
 def write_trace(

@@ -1,1 +1,1 @@
-"""What the commands share: arguments, what they read, how they write and fail."""
+"""Parts that commands share: arguments, reading of files, output and failures."""

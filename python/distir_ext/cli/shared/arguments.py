@@ -42,14 +42,14 @@ class Arguments:
         self._generator = np.random.default_rng(self.seed)
 
     def inputs(self, function: FunctionSpec) -> list[Any]:
-        """For each input of a function an array, nested tuples of them for tuples."""
+        """Returns an array for each input of a function, nested tuples of arrays for tuples."""
         params = function.params[: function.num_input]
         return [self._value(each.name, each.spec, _OF_INPUTS) for each in params]
 
     def weights(self, signature: Signature) -> dict[str, Any]:
-        """The same for the weights of all functions, by name; of fused ones the blocks.
+        """Returns the weights of all functions by name: given ones, and random ones for the rest.
 
-        Fused ones that are given are there as they are.
+        A fused weight that is not given is returned as its blocks.
         """
         functions = signature.functions.values()
         specs = {param.name: param.spec for each in functions for param in each.weights}

@@ -33,8 +33,8 @@ def add_cluster(parser: argparse.ArgumentParser, without: str, **options: Any) -
     """Adds the option.
 
     Args:
-        parser: Where to.
-        without: What is taken without it, for the help.
+        parser: Parser that gets the arguments.
+        without: Default without the argument, for the help.
         **options: Passed on to ``add_argument``.
     """
     parser.add_argument(
@@ -52,7 +52,7 @@ def cluster_of(text: str, devices: int) -> Cluster:
 
     Args:
         text: The argument.
-        devices: How many devices a program has: workers that share this host where it is measured.
+        devices: Number of devices of a program: workers that share this host where it is measured.
 
     Raises:
         ValueError: There is no such cluster, or a file describes none.

@@ -1,4 +1,4 @@
-"""From errors to exit statuses and one line on standard error."""
+"""Converts errors to exit statuses and one line on standard error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
     Errors of this program itself, such as a failed assertion, are raised with their traceback.
 
     Args:
-        command: What lines on standard error begin with.
+        command: Name of the command, with which lines on standard error begin.
         run: Gives the exit status of a command that has not failed.
     """
     try:
@@ -59,7 +59,7 @@ def say(command: str, message: str) -> None:
 
 
 def _nobody_reads() -> bool:
-    """Whether the pipe that broke is standard output, as in ``distir rules | head``."""
+    """Returns whether standard output is the broken pipe, as in ``distir rules | head``."""
     try:
         output = sys.stdout.fileno()
     except OSError:  # it is no file

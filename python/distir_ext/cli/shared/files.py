@@ -27,7 +27,7 @@ def existing(name: str, what: str = "file") -> Path:
 
     Args:
         name: As the user states it.
-        what: What it is, for the message.
+        what: Kind of file, for the message.
 
     Raises:
         FileNotFoundError: There is none; names those of its folder that are like it.
@@ -41,7 +41,7 @@ def existing(name: str, what: str = "file") -> Path:
 
 
 def is_plan_name(text: str) -> bool:
-    """Whether an argument is the name of a plan, and of no file."""
+    """Returns whether an argument is the name of a plan, and not of a file."""
     return text in NAMED and not Path(text).exists()
 
 
@@ -76,7 +76,7 @@ def check_files(options: argparse.Namespace) -> None:
 
 
 def json_object(name: str, what: str) -> dict[str, Any]:
-    """What a file of JSON says, which somebody else may have written.
+    """Reads a JSON object from a file, which may be from an untrusted source.
 
     Raises:
         OSError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""What commands print: tables that fit a terminal or a file, or one JSON object."""
+"""Output of commands: tables that fit a terminal or a file, or one JSON object."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         return f"{text}\nexample:\n  {self.example}\n" if self.example else text
 
     def read(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """What arguments say; those that it does not take end the process with 2.
+        """Parses arguments; unknown ones end the process with exit status 2.
 
         Names may stand behind options, too: ``explain model.py --mesh dp=2 lv3``.
         """
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a command adds its parser."""
+"""The parsers to which a command adds its own."""
 
 
 def argument_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:

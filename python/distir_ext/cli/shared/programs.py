@@ -39,7 +39,7 @@ def read_program(
     Raises:
         ValueError: It has no module, or several and none is named; or it is of no known kind.
         FileNotFoundError: There is no such file.
-        ImportError: What reads such a file is not installed.
+        ImportError: The package that reads such a file is not installed.
         RuntimeError: The file cannot be read, or raised an error.
     """
     file, name = split_program(text)
@@ -90,7 +90,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def _failure(path: Path, error: BaseException) -> str:
-    """Where in a file an error was raised, and what it says: ``model.py:3: NameError: ..``."""
+    """Formats an error with the place in a file that raised it: ``model.py:3: NameError: ..``."""
     shown = _DIAGNOSTIC.match(str(error))
     if shown is not None and shown[2] == str(path.resolve()):
         return f"{path}:{shown[3]}: {shown[1]}"

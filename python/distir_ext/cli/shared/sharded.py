@@ -187,7 +187,7 @@ def on_cluster(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
 
 
 def devices_of(mod: tvm.IRModule) -> int:
-    """How many devices the meshes of a module have together."""
+    """Counts the devices that the meshes of a module have together."""
     import distir_ext as dx
 
     return len({device for mesh in dx.meshes(mod) for device in mesh.device_ids})

@@ -1,4 +1,4 @@
-"""Whether hints are right for a model: results and communication, sharded and not."""
+"""Verifies hints for a model: results and communication, sharded and unsharded."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ PASS, FAIL, SKIP = "pass", "FAIL", "skip"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one model did under one configuration.
+    """Result for one model under one configuration.
 
     Attributes:
         model: Its name.
         config: The name of the configuration.
         status: ``"pass"``, ``"FAIL"`` or ``"skip"``.
-        why: Why it failed or was skipped.
-        rel_rmse: Root mean square error over that of what PyTorch computes; None if it did not run.
-        tolerance: What it has to be below.
-        communicated: What was communicated, in words.
-        textbook: What should be.
-        line: What applying the hints says of itself.
+        why: Reason why it failed or was skipped.
+        rel_rmse: Root mean square error over that of PyTorch's result; None if it did not run.
+        tolerance: Upper bound of the error.
+        communicated: The communication of the program, in words.
+        textbook: The communication that is expected.
+        line: The summary line of the applied hints.
     """
 
     model: str
@@ -85,9 +85,9 @@ def verify(
         config: A key of :data:`CONFIGS`.
         hints: Its layers; None: as they are detected.
         change: Applied to the lowered module, to see that what is wrong fails.
-        target: What the module is compiled for, as :func:`distir_ext.build` takes it.
-        tolerance: What the relative RMSE has to be below.
-        devices: How many there are; None: as many as :data:`CONFIGS` has.
+        target: Target of compilation, as :func:`distir_ext.build` takes it.
+        tolerance: Upper bound of the relative RMSE.
+        devices: Number of devices; None: as many as :data:`CONFIGS` has.
 
     Raises:
         ValueError: There is no such configuration; or a hint contradicts the model.
@@ -146,7 +146,7 @@ def configuration_of(config: str, devices: int) -> DistConfig:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What was found, in a line that other programs can read: ``rel_rmse=<x> (tol=<y>)``."""
+    """Formats an outcome as a line that programs can read: ``rel_rmse=<x> (tol=<y>)``."""
     head = f"{outcome.model} {outcome.config}: {outcome.status}"
     if outcome.rel_rmse is None:
         return f"{head}, {outcome.why}"
@@ -154,7 +154,7 @@ def outcome_line(outcome: Outcome) -> str:
 
 
 def _unsupported(hints: Hints, config: str) -> str:
-    """Why a model cannot be sharded so; empty if it can."""
+    """Returns the reason why a model does not support the configuration; empty if it does."""
     has_experts = any(layer.layer_type == "moe" for layer in hints.layers.values())
     if config == "ep-only" and not has_experts:
         return "the model has no experts"

@@ -1,4 +1,4 @@
-"""What a layer communicates according to textbooks, and what a program does.
+"""Expected communication of a layer according to textbooks, and that of a program.
 
 Tensor parallelism reduces the hidden states once per layer, Megatron's way: a ring sends
 ``2 (n - 1) / n`` of them. A mixture of experts and its shared expert are one layer. Under
@@ -25,18 +25,18 @@ from distir_ext.hints.report import Node, Report
 from distir_ext.hints.vocabulary import DistConfig
 
 Traffic = Counter[tuple[str, int]]
-"""How often each pair of a kind and bytes per device occurs."""
+"""Number of times that each pair of a kind and bytes per device occurs."""
 
 # Planned instead of each other where they send the same: summed before or behind.
 _SAME = {names.all_to_all: names.reduce_scatter, names.all_reduce_add_rms_norm: names.all_reduce}
 
 
 def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
-    """What a model as hints shard it should communicate.
+    """Returns the expected communication of a model that is sharded by hints.
 
     Args:
-        report: What was done with each weight.
-        dist: How devices are shared out.
+        report: Report of the applied hints.
+        dist: Division of the devices.
         stream_bytes: Of the hidden states of the devices that share layers.
     """
     found: Traffic = Counter()
@@ -56,7 +56,7 @@ def textbook(report: Report, dist: DistConfig, stream_bytes: int) -> Traffic:
 
 
 def stream_bytes(mod: tvm.IRModule, report: Report) -> int:
-    """How large the hidden states are: the results of products by rows; 0 without any.
+    """Returns the bytes of the hidden states: the results of products by rows; 0 without any.
 
     Sharded or not: under attention-dp only experts are, whose products are larger, as they have a
     row per token and expert. Of a model of experts alone it is what they are added up to.
@@ -84,7 +84,7 @@ def _bytes(var: relax.Var) -> int:
 
 
 def communicated(lowered: tvm.IRModule) -> Traffic:
-    """What a lowered module communicates."""
+    """Returns the communication of a lowered module."""
     found: Traffic = Counter()
     for each in collectives(lowered):
         found[_SAME.get(each.kind, each.kind), each.bytes_per_device or 0] += each.count
@@ -104,5 +104,5 @@ def _layers(nodes: Iterable[Node]) -> dict[str, list[Node]]:
 
 
 def _is_mixture(nodes: Iterable[Node]) -> bool:
-    """Whether nodes are of experts, of which several products may have one weight."""
+    """Returns whether nodes are of experts, whose products may share one weight."""
     return any(node.layer_type == "moe" for node in nodes)

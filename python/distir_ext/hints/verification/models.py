@@ -41,7 +41,7 @@ class TinyModel:
     Attributes:
         class_name: Of the model.
         config_name: Of its configuration.
-        sizes: What the configuration is made with.
+        sizes: Sizes for its configuration.
     """
 
     class_name: str
@@ -150,7 +150,7 @@ class Program:
         mod: The module; function ``main`` takes the inputs and then the weights.
         inputs: Arrays by name.
         weights: Arrays by the names of parameters.
-        expected: What PyTorch computes.
+        expected: Results of PyTorch.
         stream_bytes: Of the hidden states of the whole batch; None: as large as the result of
             products by rows.
         config: The configuration of transformers; None if it is no model of theirs.

@@ -24,7 +24,7 @@ CONFIGURATION = "config.json"
 
 
 def is_own(text: str) -> bool:
-    """Whether an argument is a model of the user's, and not the name of a tiny one."""
+    """Returns whether an argument is a model of the user's, not the name of a tiny one."""
     return text not in MODELS and (Path(text).exists() or "." in text or text[:1].isupper())
 
 
@@ -40,7 +40,7 @@ def own_program(text: str, sizes: Mapping[str, int]) -> Program:
     Raises:
         ValueError: There is no such model, it cannot be read, or has symbolic sizes.
         OSError: The file cannot be read.
-        ImportError: What reads it is not installed.
+        ImportError: The package that reads it is not installed.
     """
     path = Path(text)
     if path.name == CONFIGURATION or (path / CONFIGURATION).exists():

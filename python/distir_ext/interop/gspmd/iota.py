@@ -52,7 +52,7 @@ class Iota:
         return tuple(order_of(self._factors()).tolist())
 
     def canonical(self) -> Iota:
-        """The same order with as few dimensions as possible, which is how XLA writes it."""
+        """Returns an equal iota with as few dimensions as possible, the form that XLA writes."""
         return _iota(merged(self._factors()))
 
     def _factors(self) -> list[Factor]:
@@ -85,7 +85,7 @@ def find_iota(devices: Sequence[int]) -> Iota | None:
 
 
 def _iota(factors: Sequence[Factor]) -> Iota:
-    """From factors of which none can be merged."""
+    """Returns the iota with these factors, of which none can be merged."""
     if not factors:
         return Iota((1,), (0,))
     places = sorted(range(len(factors)), key=lambda place: -factors[place][1])

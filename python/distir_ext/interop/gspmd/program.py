@@ -94,7 +94,7 @@ def _read(name: str, sharding: HloSharding | str) -> HloSharding:
 
 
 def _fields(function: Any, shardings: Mapping[str, HloSharding]) -> dict[str, HloSharding]:
-    """With those of tuples under the names of the fields."""
+    """Flattens shardings of tuples to shardings by the names of the fields."""
     labels = [site.label for site in (*parameter_sites(function), *result_sites(function))]
     flat: dict[str, HloSharding] = {}
     for name, sharding in shardings.items():

@@ -26,7 +26,7 @@ from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, S
 from distir_ext.mesh import as_mesh
 
 SIMPLE_KINDS = ("replicated", "manual", "unknown", "unreduced")
-"""What HLO says in one word."""
+"""Shardings that HLO states in one word."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class HloSharding:
     0, 1, 2, ... (version 2)."""
 
     subgroups: tuple[str, ...] = ()
-    """What devices with the same tile do, for the last of ``tile_dims``, as ``"replicated"``,
+    """Roles of the last of ``tile_dims``, for devices with the same tile: ``"replicated"``,
     ``"manual"``, ``"unreduced"`` or ``"maximal"``."""
 
     device: int | None = None
@@ -81,13 +81,13 @@ class HloSharding:
     """One for each leaf of a tuple."""
 
     named: Sharding | None = None
-    """What a named one (version 3) says, mesh, axes and all."""
+    """Content of a named sharding (version 3): mesh, axes and all."""
 
     shard_group: ShardGroup | None = None
     """The values that have to be sharded alike."""
 
     metadata: str = field(default="", compare=False)
-    """What stands in the braces of ``metadata={...}``, as it is; not compared."""
+    """Text in the braces of ``metadata={...}``, as it is; not compared."""
 
     def __post_init__(self) -> None:
         problem = _problem(self)
@@ -96,7 +96,7 @@ class HloSharding:
 
     @property
     def data_dims(self) -> tuple[int, ...]:
-        """Into how many parts each tensor dimension is cut, if it is tiled."""
+        """Number of parts of each tensor dimension, if it is tiled."""
         return self.tile_dims[: len(self.tile_dims) - len(self.subgroups)]
 
     @cached_property
@@ -105,7 +105,7 @@ class HloSharding:
         return self.devices.devices if isinstance(self.devices, Iota) else self.devices
 
     def to_v1(self) -> HloSharding:
-        """The same with lists of devices: version 1.
+        """Converts the sharding to version 1, which lists devices.
 
         Raises:
             ValueError: A named sharding has open dimensions or another reduction than a sum.
@@ -118,7 +118,7 @@ class HloSharding:
         return self._tiled(lambda tiled: replace(tiled, devices=tiled.device_list))
 
     def to_v2(self) -> HloSharding:
-        """The same with the devices as an iota of as few dimensions as possible: version 2.
+        """Converts the sharding to version 2: devices as an iota of as few dimensions as possible.
 
         Raises:
             ValueError: No reshaped and transposed iota has the order of the devices
@@ -133,11 +133,11 @@ class HloSharding:
         return self._tiled(_with_iota)
 
     def canonical(self) -> HloSharding:
-        """The same in one form: version 2 where the devices have one, otherwise version 1.
+        """Returns the canonical form: version 2 where the devices have one, otherwise version 1.
 
-        As XLA has it, subgroups of size 1 are left out, equal ones merged, their order is manual,
-        unreduced, replicated, and replicas are sorted; where no data is cut and all devices are in
-        one subgroup, that is all that is said. Metadata is left out.
+        As in XLA, subgroups of size 1 are left out and equal ones merged; their order is manual,
+        unreduced, replicated; replicas are sorted. A sharding that cuts no data and has all devices
+        in one subgroup is written as that subgroup alone. Metadata is left out.
 
         Raises:
             ValueError: As for :meth:`to_v1`.
@@ -151,7 +151,7 @@ class HloSharding:
         return replace(self._tiled(_canonical), metadata="")
 
     def to_named(self, mesh: Mesh | None = None, rank: int | None = None) -> HloSharding:
-        """The same with axes of a mesh: version 3.
+        """Converts the sharding to version 3, which names the axes of a mesh.
 
         Args:
             mesh: See :meth:`to_shardy`.
@@ -170,7 +170,7 @@ class HloSharding:
         return HloSharding("named", named=self.to_shardy(mesh, rank), metadata=self.metadata)
 
     def to_shardy(self, mesh: Mesh | None = None, rank: int | None = None) -> Sharding:
-        """The same as Shardy says it, with the mesh written in.
+        """Converts to Shardy's sharding, with the mesh written in.
 
         Args:
             mesh: The mesh whose axes are named. By default a mesh with as few axes as possible,
@@ -225,7 +225,7 @@ class HloSharding:
 
     @classmethod
     def from_shardy(cls, sharding: Sharding, mesh: Any = None) -> HloSharding:
-        """What Shardy says, as version 2 where there is one, otherwise version 1.
+        """Converts from Shardy's sharding: to version 2 where there is one, otherwise to version 1.
 
         Args:
             sharding: A closed sharding.
@@ -279,7 +279,7 @@ class HloSharding:
 
     @classmethod
     def from_mesh_dims(cls, mesh: Mesh | Any, dims: Sequence[Any]) -> HloSharding:
-        """What dims state on a mesh, as version 2 where there is one, otherwise version 1.
+        """Converts from dims on a mesh: to version 2 where there is one, otherwise to version 1.
 
         The numbers of devices are the ids of the mesh. :meth:`to_named` gives version 3.
 
@@ -302,7 +302,7 @@ class HloSharding:
         return replace(self, elements=tuple(convert(each) for each in self.elements))
 
     def _tiled(self, convert: Callable[[HloSharding], HloSharding]) -> HloSharding:
-        """The same with tiled shardings converted; what is named is tiled first."""
+        """Converts all tiled shardings by `convert`; a named sharding is tiled first."""
         if self.kind == "tuple":
             return self._each(lambda each: each._tiled(convert))
         if self.named is not None:
@@ -358,7 +358,7 @@ def tiles_in(sharding: HloSharding) -> Tiles:
 
 
 def _problem(sharding: HloSharding) -> str | None:
-    """What does not fit together in a sharding."""
+    """Describes a contradiction in a sharding; None if there is none."""
     if sharding.kind != "tiled":
         return None
     dims, devices = sharding.tile_dims, sharding.devices

@@ -73,7 +73,7 @@ def _element(scanner: Scanner) -> HloSharding:
 
 
 def _sees_word(scanner: Scanner) -> bool:
-    """Whether a sharding begins without its brace."""
+    """Returns whether a sharding begins without its brace."""
     begin = scanner.skip()
     word = scanner.word()
     scanner.position = begin
@@ -81,7 +81,7 @@ def _sees_word(scanner: Scanner) -> bool:
 
 
 def _single(scanner: Scanner, is_braced: bool = True) -> HloSharding:
-    """What stands behind the brace that begins a sharding, with the one that ends it, if any."""
+    """Reads a sharding after its opening brace, with the closing one if it is braced."""
     if scanner.sees("mesh") or scanner.sees("maximal_mesh"):
         named, metadata = read_named(scanner)
         if is_braced:
@@ -102,7 +102,7 @@ def _single(scanner: Scanner, is_braced: bool = True) -> HloSharding:
 
 
 def _value(scanner: Scanner, word: str) -> Any:
-    """What stands behind a word that has a value."""
+    """Reads the value of a word; None for a word that has none."""
     if word in ("shard_as", "shard_like"):
         return scanner.integer("the number of a group")
     if word in (*SIMPLE_KINDS, "maximal", "last_tile_dim_replicate"):

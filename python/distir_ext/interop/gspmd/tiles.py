@@ -31,7 +31,7 @@ from distir_ext.interop.shardy.model import (
 )
 
 SUBGROUPS = ("maximal", "manual", "unreduced", "replicated")
-"""What devices with the same tile may do, in the order of the canonical form."""
+"""Roles of devices with the same tile, in the order of the canonical form."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Tiles:
     Attributes:
         dims: Its shape, the subgroups last.
         devices: The devices in row-major order.
-        subgroups: What the last dimensions are, of :data:`SUBGROUPS`.
+        subgroups: Roles of the last dimensions, of :data:`SUBGROUPS`.
     """
 
     dims: tuple[int, ...]
@@ -50,11 +50,11 @@ class Tiles:
 
     @property
     def data_dims(self) -> tuple[int, ...]:
-        """Into how many parts each tensor dimension is cut."""
+        """Number of parts of each tensor dimension."""
         return self.dims[: len(self.dims) - len(self.subgroups)]
 
     def canonical(self) -> Tiles:
-        """The same with one subgroup of each kind at most, in one order, and replicas sorted."""
+        """Merges subgroups of one kind, orders the kinds, and sorts replicas."""
         rank = len(self.data_dims)
         kinds: dict[str, list[int]] = {}
         for number, kind in enumerate(self.subgroups):
@@ -197,7 +197,7 @@ def _ref(piece: Factor, mesh: LogicalMesh) -> AxisRef:
 
 
 def _axis_strides(mesh: LogicalMesh) -> dict[str, int]:
-    """How far neighbours along an axis are apart, in places of the mesh."""
+    """Returns the distance of neighbours along each axis, in positions of the mesh."""
     strides = {}
     stride = 1
     for name, size in reversed(mesh.axes):
@@ -215,7 +215,7 @@ def _size(refs: Iterable[AxisRef], mesh: LogicalMesh) -> int:
 
 
 def _rest(refs: Iterable[AxisRef], mesh: LogicalMesh) -> tuple[AxisRef, ...]:
-    """What refs leave of the axes of a mesh, in its order."""
+    """Returns the parts of the mesh's axes that `refs` leave unused, in the order of the mesh."""
     used: dict[str, list[tuple[int, int]]] = {}
     for ref in refs:
         used.setdefault(ref.name, []).append(ref.bounds(mesh))

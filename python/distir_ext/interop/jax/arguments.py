@@ -1,4 +1,4 @@
-"""What is known of the arguments of a module: their names and types, with variables for sizes.
+"""Arguments of a module: names and types, with variables for sizes.
 
 Of a program with symbolic shapes, ``main`` only finds and asserts sizes, and calls the program:
 
@@ -42,7 +42,7 @@ Place: TypeAlias = tuple[int, int]
 
 
 def names_of(functions: Mapping[str, Operation], main: Operation) -> list[str]:
-    """What the arguments of a main function are called: each by its path, and not two the same."""
+    """Returns distinct names for the arguments of a main function, each from its path."""
     block = only_block(main)
     named = {each: argument_name(each) for each in block.arguments}
     # Of a program with open sizes main only calls the function, whose arguments have the names.
@@ -66,7 +66,7 @@ def names_of(functions: Mapping[str, Operation], main: Operation) -> list[str]:
 def arguments_of(
     program: Program, main: Operation, names: Sequence[str], stated: Mapping[Place, str]
 ) -> list[Given]:
-    """What is known of the arguments of a module's main function.
+    """Returns the types of the arguments of a module's main function, or their known values.
 
     The number of the platform, which modules for several platforms take, is that of the first.
 
@@ -74,7 +74,7 @@ def arguments_of(
         program: The program, which gets the variables.
         main: The function.
         names: Of its arguments.
-        stated: What open sizes are called, by the places of arguments without that number; others
+        stated: Names of open sizes, by the places of arguments without that number; others
             are called as the module calls them.
     """
     first = 1 if global_constant(main, 0) == _PLATFORM else 0
@@ -99,7 +99,7 @@ def arguments_of(
 
 
 def _called(main: Operation) -> dict[Place, str]:
-    """What a module says of the open sizes of its arguments: in its assertions, for messages."""
+    """Reads the names of open sizes of arguments off a module's assertions about shapes."""
     messages = [
         text(op, "error_message")
         for op in operations_of(only_block(main))

@@ -37,7 +37,7 @@ def _not(value: Any) -> Any:
 
 
 def _divide(one: Any, other: Any) -> Any:
-    """Of integers towards 0."""
+    """Divides; integers are rounded towards 0."""
     return one / other if one.dtype.kind == "f" else (one - np.fmod(one, other)) // other
 
 
@@ -85,7 +85,7 @@ def fold(op: Operation, operands: Sequence[np.ndarray | None]) -> Any | None:
 
 
 def evaluate(op: Operation, operands: Sequence[Any]) -> Any | None:
-    """What an elementwise operation is of these numbers; None if it is another operation."""
+    """Computes an elementwise operation on numbers; None if it is another operation."""
     if op.name == "stablehlo.compare":
         return _COMPARISONS[enumerator(op, "comparison_direction")](*operands)
     function = _FUNCTIONS.get(op.name)
@@ -96,7 +96,7 @@ def evaluate(op: Operation, operands: Sequence[Any]) -> Any | None:
 
 
 def evaluate_block(block: Any, arguments: Sequence[Any]) -> list[Any] | None:
-    """What a block of scalars returns for these numbers; None if it has other operations."""
+    """Computes the results of a block of scalars; None if it has operations that are not known."""
     values: dict[Any, Any] = {}
     for argument, number in zip(block.arguments, arguments, strict=True):
         values[argument] = np.asarray(number).astype(numpy_dtype(dtype_of(argument)))

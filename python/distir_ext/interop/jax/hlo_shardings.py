@@ -43,13 +43,13 @@ _PARTITIONED = ("mhlo.spmd_parameters_shardings", "mhlo.spmd_output_sharding")
 
 @dataclass(frozen=True)
 class HloStated:
-    """What a text of HLO states of one tensor.
+    """Sharding that a text of HLO states for one tensor.
 
     Attributes:
         text: The text.
         rank: Dimensions of the tensor.
         open: The dimensions that the text leaves to propagation, ``unspecified_dims``.
-        element: Which element of a tuple it is.
+        element: Index of the sharding in a tuple; None if it is not of a tuple.
     """
 
     text: str
@@ -115,7 +115,7 @@ class HloShardings:
             self.on_mesh = [found for each in tiled if (found := _on(each, self.mesh)) is not None]
 
     def sharding(self, stated: HloStated) -> shardy.Sharding:
-        """What a text states, in Shardy's words, with the mesh written in.
+        """Converts a stated sharding to Shardy's, with the mesh written in.
 
         Raises:
             ValueError: It is no sharding of such a tensor, or not on the mesh of the others.
@@ -137,7 +137,7 @@ class HloShardings:
 
 
 def only_states(op: Operation) -> bool:
-    """Whether an operation gives its operand as it is, and only states a sharding of it."""
+    """Returns whether an operation only states a sharding of its operand."""
     if op.name == "sdy.sharding_constraint":
         return True
     return _target(op) == SHARDING
@@ -155,7 +155,7 @@ def _target(op: Operation) -> str:
 
 
 def constrained_to(op: Operation) -> Iterator[HloStated]:
-    """What calls of ``@Sharding`` state of the results of an operation that is none itself."""
+    """Yields the shardings that calls of ``@Sharding`` state for an operation's results."""
     if _target(op) in TARGETS:
         return
     for use in (use for result in op.results for use in result.uses):
@@ -173,7 +173,7 @@ def group_of(stated: Any) -> int | None:
 
 
 def stated_by(op: Operation) -> list[HloStated] | None:
-    """What an operation states of its results, also a custom call of ``@Sharding``.
+    """Reads the shardings that an operation, or a call of ``@Sharding``, states for its results.
 
     Returns:
         None if it states nothing.

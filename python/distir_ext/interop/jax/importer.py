@@ -1,4 +1,4 @@
-"""From StableHLO with Shardy's or GSPMD's shardings to an annotated Relax module."""
+"""Imports StableHLO with Shardy's or GSPMD's shardings as an annotated Relax module."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _imported(
 
 
 def _symbols(exported: Any) -> dict[Place, str]:
-    """What the sizes of arguments that are not known are called."""
+    """Returns the names of open sizes of arguments."""
     kept = [exported.in_avals[index] for index in exported.module_kept_var_idx]
     return {
         (index, dim): str(size)

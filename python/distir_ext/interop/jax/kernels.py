@@ -27,8 +27,8 @@ def kernel_call(
 
     Args:
         writer: Writes it.
-        name: What the kernel is called, up to a number.
-        make: What it computes.
+        name: Name of the kernel, up to a number.
+        make: Computes its result.
         operands: Variables or constants.
     """
     function, given, types, *sizes = gen_call_tir_inputs(make, *operands)

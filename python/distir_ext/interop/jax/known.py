@@ -54,13 +54,13 @@ def relax_type(mlir_type: Any) -> relax.TensorType:
 
 
 def result_type(mlir_types: Sequence[Any]) -> relax.Type:
-    """What a function with such results returns: a tensor, or a tuple of them."""
+    """Returns the type of a function with such results: a tensor, or a tuple of them."""
     types = [relax_type(each) for each in mlir_types]
     return types[0] if len(types) == 1 else relax.TupleType(types)
 
 
 def is_short(known: Known) -> bool:
-    """Whether this is a constant that may be a shape."""
+    """Returns whether a value is a constant that may be a shape."""
     base = known.base if isinstance(known, Stretched) else known
     shape = known.shape if isinstance(known, Stretched) else sizes_of(base)
     is_constant = isinstance(base, tvm.ir.GenericConst)
@@ -104,7 +104,7 @@ def constant_of(value: Any, dtype: str, shape: tuple[Size, ...]) -> Known:
 
 
 def check_type(value: Value, known: Known) -> None:
-    """What was written has the type that StableHLO says; a size that is open there may be any.
+    """Checks a written value against its StableHLO type; an open size may be any.
 
     Raises:
         UnsupportedError: Relax's operator gives another.

@@ -30,13 +30,13 @@ class FunctionsSoFar(NamedTuple):
 
 @dataclass
 class Program:
-    """What all functions of a module share.
+    """State that all functions of a module share.
 
     Attributes:
         functions: The functions of the StableHLO module by name.
         shardings: Its meshes.
         unroll_limit: Most iterations of a loop that are written one behind the other.
-        algebra: What is known of sizes.
+        algebra: Sizes of the program, and relations among them.
         groups: Values that are sharded alike.
     """
 
@@ -66,7 +66,7 @@ class Program:
         """Has a private function written behind what is being written.
 
         Args:
-            name: What it is called, up to a number.
+            name: Its name, up to a number.
             parameters: The types of its parameters.
             result: The type of its result.
             write: Makes it, given its own name.
@@ -88,7 +88,7 @@ class Program:
         """A private function that is written already.
 
         Args:
-            name: What it is called, up to a number.
+            name: Its name, up to a number.
             function: The function.
         """
         kind = relax.FuncType([each.ty for each in function.params], function.ret_ty)
@@ -125,7 +125,7 @@ class Program:
         """A kernel, which equal ones share.
 
         Args:
-            name: What it is called, up to a number.
+            name: Its name, up to a number.
             function: The kernel.
         """
         key: Any = tvm_ffi.StructuralKey(function)  # type: ignore[call-arg]

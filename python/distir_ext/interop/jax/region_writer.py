@@ -26,7 +26,7 @@ from distir_ext.regions import crossing_call
 
 
 class _Around(NamedTuple):
-    """What is around a region."""
+    """Surroundings of a region, restored at its end."""
 
     region: Region | None
     parts: set[relax.Expr]
@@ -36,7 +36,7 @@ class RegionWriter:
     """Has values enter and leave regions. The writer of a function is one.
 
     Args:
-        program: What the function belongs to.
+        program: The program that the function belongs to.
         region: The region that calls it.
         parts: The values of this region.
     """

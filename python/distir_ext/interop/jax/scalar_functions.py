@@ -121,7 +121,7 @@ def _expression(op: Operation, operands: list[Expression]) -> Expression:
 
 
 def is_float(x: Expression) -> bool:
-    """Whether an expression is a float."""
+    """Returns whether an expression is a float."""
     return str(x.ty.dtype).startswith(("float", "bfloat"))
 
 

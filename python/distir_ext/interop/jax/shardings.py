@@ -155,7 +155,7 @@ class Shardings:
 
     @property
     def has_manual_values(self) -> bool:
-        """Whether a text of HLO says of a value that it is in a manual region."""
+        """True if a text of HLO states that a value is in a manual region."""
         return self._hlo.has_manual
 
     def region(
@@ -183,7 +183,7 @@ class Shardings:
         """The manual region that a value is in by what is stated of it.
 
         Args:
-            attribute: What a text of HLO states of it.
+            attribute: Attribute with its sharding as a text of HLO.
             around: The region that it stands in.
 
         Returns:
@@ -236,7 +236,7 @@ class Shardings:
         return tuple(cuts)
 
     def behind(self, attribute: Any, region: Region) -> shardy.Sharding:
-        """What a sharding of :meth:`cuts` says of the axes that stay automatic."""
+        """Returns the part of a sharding of :meth:`cuts` that is on the automatic axes."""
         sharding = self._parse(attribute)
 
         def kept(refs: Sequence[shardy.AxisRef]) -> tuple[shardy.AxisRef, ...]:
@@ -247,7 +247,7 @@ class Shardings:
 
 
 def _says_nothing(sharding: shardy.Sharding) -> bool:
-    """Whether propagation decides all of it, from the beginning."""
+    """Returns whether a sharding leaves all dimensions to propagation."""
     is_open = all(dim == shardy.DimSharding(open=True) for dim in sharding.dims)
     axes = (*sharding.replicated, *sharding.unreduced, *sharding.manual)
     return bool(sharding.dims) and is_open and not axes
@@ -277,7 +277,7 @@ def _logical(mesh: Mesh) -> shardy.LogicalMesh:
 
 
 def _within(sharding: shardy.Sharding, region: Region) -> shardy.Sharding:
-    """The same on the mesh of the axes that stay automatic in a region, by these alone."""
+    """Restricts a sharding to the axes that stay automatic in a region, on the mesh of these."""
     assert region.inner is not None
     names = region.inner.axis_names
 
@@ -311,7 +311,7 @@ def _stated(module: Any) -> Iterator[Any]:
 
 
 def _frontend(attributes: Any, name: str = "xla.sdy.sharding") -> str | None:
-    """What an exporter for HLO, which has no such dialect, has put into other attributes."""
+    """Reads a sharding from the frontend attributes that an exporter for HLO writes."""
     if _FRONTEND not in attributes:
         return None
     found = ir.DictAttr(attributes[_FRONTEND])
@@ -341,7 +341,7 @@ def results_shardings(op: Operation) -> list[Any] | None:
 
 
 def sharding_of(value: Value) -> Any | None:
-    """What is stated of a value, where it is made; None if nothing is."""
+    """Returns the sharding that is stated where a value is made; None if there is none."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         function = owner.owner
@@ -369,7 +369,7 @@ def argument_sharding(function: Operation, kind: str, index: int) -> Any | None:
     Args:
         function: The function.
         kind: "arg_attrs" or "res_attrs".
-        index: Which of them.
+        index: Index among them.
 
     Raises:
         UnsupportedError: It is stated twice, as Shardy's and as GSPMD's.

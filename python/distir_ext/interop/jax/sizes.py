@@ -53,7 +53,7 @@ class Sizes:
 
 
 class Algebra:
-    """What is known of the sizes of a program.
+    """Sizes of a program, and relations among them.
 
     All variables are at least 1. One may be a multiple, as JAX has the size ``2*rows`` of an
     argument; Relax finds only variables in shapes of arguments, so that ``rows`` is half of it.
@@ -102,17 +102,17 @@ class Algebra:
         return replaced(size, {part: tirx.floordiv(whole, factor)})
 
     def is_same(self, one: Size, other: Size) -> bool:
-        """Whether two sizes are equal whatever the variables are."""
+        """Returns whether two sizes are equal for all values of the variables."""
         if isinstance(one, int) and isinstance(other, int):
             return one == other
         return bool(self._analyzer.can_prove_equal(_expr(one), _expr(other)))
 
     def are_same(self, one: Sequence[Size], other: Sequence[Size]) -> bool:
-        """Whether two shapes are equal whatever the variables are."""
+        """Returns whether two shapes are equal for all values of the variables."""
         return len(one) == len(other) and all(map(self.is_same, one, other))
 
     def proves(self, condition: Any) -> bool:
-        """Whether a condition holds whatever the variables are."""
+        """Returns whether a condition holds for all values of the variables."""
         if isinstance(condition, bool):
             return condition
         return bool(self._analyzer.can_prove(condition))
@@ -165,7 +165,7 @@ def _remainder(algebra: Algebra, one: Size, other: Size) -> Size | None:
 
 
 def _are_plain(algebra: Algebra, one: Size, other: Size) -> bool:
-    """Whether rounding down is rounding towards 0."""
+    """Returns whether rounding down is rounding towards 0."""
     return algebra.proves(one >= 0) and algebra.proves(other > 0)
 
 

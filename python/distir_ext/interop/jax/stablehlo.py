@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|-?\d[\d.]*(?:[eE][+-]?\d+)?")
 
 
 class UnsupportedError(Exception):
-    """What is said of one operation that has no translation; the importer lists them all."""
+    """Error about one operation that has no translation; the importer lists them all."""
 
 
 def parse(text: str | bytes) -> Any:
@@ -143,12 +143,12 @@ def open_shape_of(value: Value) -> tuple[int | None, ...]:
 
 
 def rank_of(value: Value) -> int:
-    """How many dimensions a value has."""
+    """Returns the number of dimensions of a value."""
     return rank_of_type(value.type)
 
 
 def rank_of_type(mlir_type: Any) -> int:
-    """How many dimensions a tensor of this type has."""
+    """Returns the number of dimensions of a tensor type."""
     return len(open_tensor_of(mlir_type)[0])
 
 
@@ -266,7 +266,7 @@ def enumerator(op: Operation, name: str) -> str:
 
 
 def where(op: Operation) -> str:
-    """Where an operation is, in the words of JAX: what it was in Python, and the line."""
+    """Returns the location of an operation as JAX states it: the Python scope and the line."""
     location = str(op.location)
     scope = re.match(r'loc\("([^"]*)"\(', location)
     line = re.search(r'"([^"]+)":(\d+):\d+', location)
@@ -277,7 +277,7 @@ def where(op: Operation) -> str:
 
 
 def global_constant(function: Operation, index: int) -> str | None:
-    """What JAX calls an argument that all functions of a module are given, such as a size."""
+    """Returns JAX's name of a global constant, an argument that all functions of a module take."""
     if "arg_attrs" not in function.attributes:
         return None
     attributes = ir.ArrayAttr(function.attributes["arg_attrs"])[index]

@@ -46,7 +46,7 @@ class Writer(RegionWriter):
     """Writes one function.
 
     Args:
-        program: What it belongs to.
+        program: The program that it belongs to.
         names: The parameters' names.
         types: Their types.
         region: The manual region that calls it, whose values its parameters are.
@@ -71,7 +71,7 @@ class Writer(RegionWriter):
         self.values[value] = known
 
     def known(self, value: Value) -> Known:
-        """What a value is, stretched or not; sizes are tensors."""
+        """Returns a value, stretched or not; sizes as a tensor."""
         known = self.values[value]
         return self.write_out(known) if isinstance(known, Sizes) else known
 
@@ -123,7 +123,7 @@ class Writer(RegionWriter):
         return known.shape if isinstance(known, Stretched | Sizes) else sizes_of(known)
 
     def is_shaped(self, known: Known, shape: Sequence[Size]) -> bool:
-        """Whether a value has a shape."""
+        """Returns whether a value has this shape."""
         return self.program.algebra.are_same(self.shape(known), shape)
 
     def write_out(self, known: Known) -> relax.Expr:
@@ -179,7 +179,7 @@ class Writer(RegionWriter):
     def combine(
         self, build: Callable[..., relax.Expr], values: Sequence[Known], shape: tuple[Size, ...]
     ) -> Known:
-        """The same for values that need not be operands of one operation."""
+        """Emits an operator on these values, which need not be operands of one operation."""
         bases = [each.base if isinstance(each, Stretched) else each for each in values]
         made = self.emit(build(*bases))
         return made if self.is_shaped(made, shape) else Stretched(made, shape)
@@ -279,7 +279,7 @@ class Writer(RegionWriter):
         ]
 
     def _sizes_of_sizes(self, op: Operation) -> Known | None:
-        """What an operation computes of sizes, or of as few numbers; None if it is another."""
+        """Computes an operation on sizes or as few numbers; None if it is another operation."""
         known = [self.values[each] for each in op.operands]
         if not known or not all(isinstance(each, Sizes) or is_short(each) for each in known):
             return None

@@ -19,7 +19,7 @@ _MOST_KNOWN = 200
 
 
 def check(model: Any) -> list[Violation]:
-    """What the device configurations of a model must not say.
+    """Finds the errors in the device configurations of a model.
 
     Looked at are all nodes, also those of branches and functions. An axis is checked where the
     model says the rank of the tensor, which ``onnx.shape_inference`` adds.
@@ -44,7 +44,7 @@ def check(model: Any) -> list[Violation]:
 
 
 def violations(model: Any) -> Iterator[Violation]:
-    """The same of an ``onnx.ModelProto``, one after another."""
+    """Yields the violations of an ``onnx.ModelProto``."""
     yield from _of_model(model)
     devices = {each.name: each.num_devices for each in model.configuration}
     hints = _Hints()

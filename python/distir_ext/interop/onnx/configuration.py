@@ -1,4 +1,4 @@
-"""What an ONNX model says of devices, as data that does not change."""
+"""Device configurations of an ONNX model, as immutable data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class AxisPart:
     """Blocks of a tensor axis that are divided into shards (``SimpleShardedDimProto``)."""
 
     shards: int
-    """How many there are; 1 if the part is not divided."""
+    """Number of shards; 1 if the part is not divided."""
 
     size: int | str | None = None
     """Elements of the part, or the name of a symbolic size; None if the model does not say."""
@@ -18,7 +18,7 @@ class AxisPart:
 
 @dataclass(frozen=True)
 class ShardedAxis:
-    """How one axis of a tensor is sharded (``ShardedDimProto``)."""
+    """Sharding of one axis of a tensor (``ShardedDimProto``)."""
 
     axis: int
     """As the model says it. Negative numbers count from the last axis."""
@@ -29,7 +29,7 @@ class ShardedAxis:
 
 @dataclass(frozen=True)
 class TensorSharding:
-    """How one tensor lies on devices (``ShardingSpecProto``)."""
+    """Sharding of one tensor on devices (``ShardingSpecProto``)."""
 
     tensor: str
     """Its name."""
@@ -44,13 +44,13 @@ class TensorSharding:
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """What a configuration says of one node (``NodeDeviceConfigurationProto``)."""
+    """Placement of one node in a configuration (``NodeDeviceConfigurationProto``)."""
 
     node: str
     """As messages call it, ``node 'fc1'``, or ``node 3 (MatMul)`` if it has no name."""
 
     index: int | None
-    """Which node of the graph it is; None for nodes of branches and of functions."""
+    """Index of the node in the graph; None for nodes of branches and of functions."""
 
     tensors: tuple[TensorSharding, ...] = ()
     """Shardings that its inputs have when it reads them, and its outputs when it has made them."""
@@ -66,7 +66,7 @@ class Configuration:
     name: str
     num_devices: int
     device_names: tuple[str, ...] = ()
-    """What the devices are called; empty if they have numbers only."""
+    """Names of the devices; empty if they have numbers only."""
 
     nodes: tuple[NodePlacement, ...] = ()
     """In the order of the model; nodes of which nothing is said are left out."""
@@ -77,7 +77,7 @@ class Violation:
     """Something that a model's device configurations must not say."""
 
     message: str
-    """What is wrong, and what is expected."""
+    """The error, and the form that is expected."""
 
     configuration: str | None = None
     node: str | None = None

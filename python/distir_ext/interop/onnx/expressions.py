@@ -10,7 +10,7 @@ from tvm import relax
 
 
 def handles(value: relax.Expr) -> Iterator[Any]:
-    """Those of an expression and all that is in it."""
+    """Yields the handles of an expression and of all its parts."""
     yield value.__chandle__()
     for part in parts_of(value):
         yield from handles(part)

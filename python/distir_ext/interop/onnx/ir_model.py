@@ -20,12 +20,12 @@ IR_VERSION = 11
 
 
 def is_ir_model(model: Any) -> bool:
-    """Whether it is an ``onnx_ir.Model``; the package need not be there."""
+    """Returns whether a model is an ``onnx_ir.Model``, without importing the package."""
     return type(model).__name__ == "Model" and type(model).__module__.startswith("onnx_ir")
 
 
 def faults_of(model: Any) -> list[Violation]:
-    """What is wrong with the objects of an ``onnx_ir.Model``, in its order; nothing of others."""
+    """Finds errors in the objects of an ``onnx_ir.Model``, in its order; none in other models."""
     if not is_ir_model(model):
         return []
     return [

@@ -8,7 +8,7 @@ from distir_ext._text.printable import printable_line
 
 
 def node_label(node: Any, index: int) -> str:
-    """What messages call a node, which need not have a name.
+    """Returns the label of a node for messages; it need not have a name.
 
     Args:
         node: Of a proto, or of an ``onnx_ir.Graph``.

@@ -15,13 +15,13 @@ class PlanMeshes:
     """The meshes, in the order of the plan's sets of devices.
 
     Args:
-        plan: Which tensors lie where.
+        plan: Target of each tensor.
         protos: The nodes of the graph, whose names messages have.
     """
 
     def __init__(self, plan: Plan, protos: Sequence[Any]) -> None:
         self.problems: list[str] = []
-        """What no mesh can say."""
+        """Shardings that no mesh can express."""
         self._common = {devices: CommonMesh(devices) for devices in plan.device_sets}
         for index, targets in plan.nodes.items():
             for tensor, target in (*targets.inputs.items(), *targets.outputs.items()):

@@ -27,7 +27,7 @@ _SHAPE_OPERATORS = {"Shape", "Size"}
 
 
 def sharded_name(tensor: str, tensors: Collection[str]) -> str:
-    """What the variable is called that holds a tensor with the sharding stated for its output."""
+    """Returns the name of the variable that holds an output with its stated sharding."""
     name = f"{tensor}_sharded"
     while name in tensors:
         name += "_"
@@ -42,7 +42,7 @@ def placed(
     Args:
         imported: The function.
         protos: The nodes of the graph.
-        plan: Where their tensors lie.
+        plan: Targets of their tensors.
         meshes: Those of the plan.
         table: Of the module, with these meshes in it.
 
@@ -175,7 +175,7 @@ class _Writer:
         return var
 
     def _mark(self, index: int, tensor: str, target: Target, type_: Any) -> Mark | None:
-        """What to annotate; None, and a problem, if it does not fit the tensor."""
+        """Returns the annotation of a tensor; None, and a problem, if it does not fit."""
         entity = self._entity(index, tensor)
         if not isinstance(type_, relax.TensorType):
             self._refuse_unused(index, tensor, target)

@@ -43,11 +43,11 @@ def read(model: Any) -> tuple[Configuration, ...]:
 
 
 def read_proto(model: Any, faults: Sequence[Violation] = ()) -> tuple[Configuration, ...]:
-    """The same of an ``onnx.ModelProto``.
+    """Reads the device configurations of an ``onnx.ModelProto``.
 
     Args:
         model: The proto.
-        faults: What is wrong with the ``onnx_ir.Model`` that it was written of.
+        faults: Errors in the ``onnx_ir.Model`` that it was written from.
     """
     try:
         found = [*faults, *violations(model)]

@@ -1,9 +1,9 @@
-"""How each node of a model sees its tensors in a propagated module.
+"""Shardings of the tensors of each node of a model in a propagated module.
 
-Variables are called as the model's tensors, so the bindings of a node are those between its
-outputs and its inputs. What a node reads may have been redistributed for it::
+Variables have the names of the model's tensors, so the bindings of a node are those between its
+outputs and its inputs. An input may have been redistributed for the node::
 
-    up_1 = R.dist.redistribute(up, ...)         # up_1 is how the node sees up
+    up_1 = R.dist.redistribute(up, ...)         # the node reads up as up_1
     lv = R.matmul(x, up_1)
     hidden = R.add(lv, bias)                    # the node's output
 """
@@ -55,7 +55,7 @@ class _Reader:
         self._tensors = {*(each.name for each in graph.input), *initializers, *made}
 
     def _name(self, var: relax.Var) -> str:
-        """What the file calls a variable."""
+        """Returns the name of a variable in the file."""
         return self._in_file.get(str(var.name), str(var.name))
 
     def of_nodes(self) -> list[NodeShardings]:
@@ -95,10 +95,10 @@ class _Reader:
         return found
 
     def _read_as(self, var: relax.Var) -> tuple[str, Any]:
-        """Which variable it was before it was redistributed, and its type for the node.
+        """Returns the variable before its redistribution, and its type for the node.
 
-        That is the stated one, if there is one on the devices of the node: what comes behind it,
-        propagation finds again.
+        That is the stated type if one is stated on the devices of the node; propagation finds the
+        types that follow from it.
         """
         type_ = var.ty
         is_stated = str(var.name) in self._stated
@@ -117,11 +117,11 @@ class _Reader:
 def shardings_of_nodes(
     function: relax.Function, graph: Any, renamed: Mapping[str, str]
 ) -> list[NodeShardings]:
-    """What is known of each node of the graph, an ``onnx.GraphProto``.
+    """Returns the shardings of each node of the graph, an ``onnx.GraphProto``.
 
     Args:
-        function: Of a propagated module; its variables are called as the graph's tensors.
-        graph: What it was made of. A tensor that is no variable any more has no sharding.
+        function: Of a propagated module; its variables have the names of the graph's tensors.
+        graph: The graph it was made of. A tensor that is no longer a variable has no sharding.
         renamed: From names of the graph's weights to those of parameters.
     """
     return _Reader(function, graph, renamed).of_nodes()

@@ -1,4 +1,4 @@
-"""Where a configuration wants the tensors of each node: on which devices, sharded how.
+"""Target devices and shardings of the tensors of each node in a configuration.
 
 What ONNX leaves open is decided here:
 
@@ -57,7 +57,7 @@ class Plan:
     """All sets of devices that tensors lie on, those of earlier stages first."""
 
     problems: list[str]
-    """What cannot be stated on meshes."""
+    """Shardings that cannot be stated on meshes."""
 
 
 def plan_targets(
@@ -166,7 +166,7 @@ class _Planner:
             targets.inputs[chosen] = Target(devices)
 
     def _devices_of_stages(self) -> dict[int | None, tuple[int, ...]]:
-        """By stage; empty where all nodes belong to one."""
+        """Returns the devices of each stage; empty where all nodes belong to one."""
         named: dict[int, set[int]] = {}
         for placement in self._placements.values():
             if placement.stage is not None:
@@ -218,7 +218,7 @@ def _moved(made: Target | None, devices: tuple[int, ...]) -> Target:
 
 
 def _target(sharding: TensorSharding, default: tuple[int, ...] | None) -> Target:
-    """What a sharding says.
+    """Converts a stated sharding to a target.
 
     Args:
         sharding: It has no violations.
@@ -251,7 +251,7 @@ def _target(sharding: TensorSharding, default: tuple[int, ...] | None) -> Target
 
 
 def _shards(axis: ShardedAxis) -> int:
-    """Into how many contiguous shards an axis is cut.
+    """Returns the number of contiguous shards that an axis is cut into.
 
     Of an axis that a reshape has made of (6, 8), 6 shards of the major part, or these and 2 of
     the minor one, are contiguous; 2 shards of the minor part alone are not.

@@ -68,7 +68,7 @@ def weight_names(model: Any) -> WeightNames:
 
 
 def names_of_proto(proto: Any) -> WeightNames:
-    """The same of an ``onnx.ModelProto``."""
+    """Returns the names of modules for the numbered weights of an ``onnx.ModelProto``."""
     numbered = {
         each.name: len(each.dims)
         for each in proto.graph.initializer

@@ -41,10 +41,10 @@ def write(
     for each mesh, if there are several.
 
     Args:
-        mod: What PropagateSharding has made of a module of :func:`from_onnx`.
+        mod: Result of PropagateSharding on a module of :func:`from_onnx`.
         model: The model that it was imported from; it is not changed.
         name: The name of the configuration.
-        device_names: What the devices are called; they number 0, 1, ...
+        device_names: Names of the devices; they number 0, 1, ...
         replace: Whether a configuration of this name may be there; it is left out then.
 
     Returns:

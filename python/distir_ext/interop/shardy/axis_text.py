@@ -1,4 +1,4 @@
-"""What the texts of Shardy's shardings and of HLO's named ones have in common: axes."""
+"""Axes in the texts of Shardy's shardings and of HLO's named ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_part(scanner: Scanner, name: str) -> AxisRef:
 
 
 def read_reduction(scanner: Scanner) -> str:
-    """What ``unreduced`` axes are reduced by; if it is no sum, it is said in front of the brace."""
+    """Reads the reduction of ``unreduced`` axes, which precedes the brace unless it is a sum."""
     if scanner.sees("{"):
         return "sum"
     begin = scanner.skip()

@@ -79,7 +79,7 @@ def from_mesh_dims(mesh: Mesh | Any, dims: Sequence[Any], name: str | None = Non
         mesh: A mesh of any framework (see :class:`distir_ext.Mesh`).
         dims: One entry per tensor dimension, with parts of axes as DistIR writes them,
             ``"y:(1)2"``, also open ones and with priorities.
-        name: What the sharding calls the mesh; by default the mesh is written in.
+        name: Name of the mesh in the sharding; by default the mesh is written in.
 
     Raises:
         ValueError: Dims name an axis that the mesh lacks, or one twice.
@@ -119,7 +119,7 @@ def mesh_of(
 
     Raises:
         ValueError: The sharding names a mesh, and it is not given.
-        TypeError: What is given is no mesh.
+        TypeError: The value is no mesh.
     """
     if isinstance(sharding.mesh, LogicalMesh):
         return sharding.mesh
@@ -145,7 +145,7 @@ def _ref(text: str, mesh: LogicalMesh) -> AxisRef:
 
 
 def _parts_of(shardings: Iterable[Sharding], mesh: LogicalMesh) -> dict[str, list[tuple[int, int]]]:
-    """For each axis where its parts begin and end, as products of sizes from its major end.
+    """Returns the bounds of the parts of each axis, as products of sizes from its major end.
 
     An axis of size 6 is 2 x 3 or 3 x 2: the first sharding decides, and parts of others that do not
     fit are left out.

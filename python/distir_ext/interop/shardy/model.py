@@ -69,7 +69,7 @@ class LogicalMesh:
 
     @classmethod
     def from_mesh(cls, mesh: Mesh) -> LogicalMesh:
-        """The same mesh; one of a single device with another id than 0 is maximal.
+        """Converts a mesh; one of a single device with another id than 0 becomes maximal.
 
         Args:
             mesh: A mesh with names of axes.
@@ -79,7 +79,7 @@ class LogicalMesh:
         return cls(tuple(zip(mesh.axis_names, mesh.shape, strict=True)), mesh.device_ids)
 
     def to_mesh(self) -> Mesh:
-        """The same mesh; a maximal one gets one axis, ``device``.
+        """Converts to a :class:`distir_ext.Mesh`; a maximal mesh gets one axis, ``device``.
 
         Raises:
             ValueError: It is empty.
@@ -93,7 +93,7 @@ class LogicalMesh:
 
     @property
     def is_maximal(self) -> bool:
-        """Whether it is a single device without axes."""
+        """True for a mesh of a single device without axes."""
         return not self.axes and bool(self.device_ids)
 
     @cached_property
@@ -161,13 +161,13 @@ class AxisRef:
 
 @dataclass(frozen=True)
 class DimSharding:
-    """How one tensor dimension is sharded."""
+    """Sharding of one tensor dimension."""
 
     axes: tuple[AxisRef, ...] = ()
     """Major to minor."""
 
     open: bool = False
-    """Whether propagation may shard it further, ``{"x", ?}``."""
+    """True if propagation may shard it further, ``{"x", ?}``."""
 
     priority: int | None = None
     """When propagation uses it, ``{"x"}p1``; none is 0, the first."""
@@ -179,7 +179,7 @@ class DimSharding:
 
 @dataclass(frozen=True, repr=False)
 class Sharding:
-    """How a tensor is sharded.
+    """Sharding of a tensor.
 
     Example:
         >>> from distir_ext.interop import shardy
@@ -201,7 +201,7 @@ class Sharding:
     """Axes over which the value is partial and still has to be reduced."""
 
     reduction: str = "sum"
-    """What reduces it, ``"sum"``, ``"max"`` or ``"min"``."""
+    """Reduction over :attr:`unreduced` axes: ``"sum"``, ``"max"`` or ``"min"``."""
 
     manual: tuple[AxisRef, ...] = ()
     """Axes of which a manual computation has one place; HLO's named shardings only."""
@@ -239,17 +239,17 @@ class Sharding:
         yield from (*self.replicated, *self.unreduced, *self.manual)
 
     def closed(self) -> Sharding:
-        """The same without what only propagation reads.
+        """Returns the sharding without the parts that only propagation reads.
 
-        That is whether dimensions are open, priorities, and axes that must not be used.
+        These are open dimensions, priorities, and axes that must not be used.
         """
         dims = tuple(DimSharding(dim.axes) for dim in self.dims)
         return replace(self, dims=dims, replicated=())
 
     def on(self, mesh: LogicalMesh) -> Sharding:
-        """The same with a mesh that is written in, in one form.
+        """Returns the sharding with this mesh written in, in a canonical form.
 
-        Parts of an axis that join are joined; replicated, unreduced and manual axes have the order
+        Adjacent parts of an axis are joined; replicated, unreduced and manual axes have the order
         of the mesh.
 
         Args:
@@ -331,7 +331,7 @@ def _is_part(ref: AxisRef, size: int) -> bool:
 
 
 def joined(refs: Iterable[AxisRef], mesh: LogicalMesh) -> tuple[AxisRef, ...]:
-    """The same references with neighbours that are one part of an axis as one."""
+    """Joins neighbouring references that form one part of an axis."""
     found: list[AxisRef] = []
     for ref in refs:
         begin, end = ref.bounds(mesh)

@@ -1,4 +1,4 @@
-"""What a program computes from neither its inputs nor its parameters.
+"""Constant folding of values that depend on neither inputs nor parameters.
 
 Models of transformers compute masks, positions and rotary angles from the shape of their inputs,
 with operators on booleans and integers. With static shapes these are constants: they are computed

@@ -1,4 +1,4 @@
-"""From what a plan says of a model to a plan of :func:`distir_ext.annotate` for its module."""
+"""Converts a plan's statements about a model to a plan of :func:`distir_ext.annotate`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from distir_ext.interop.torch.statements import Layout, Statements
 def entries(
     names: ModelNames, imported: ImportedModel, stated: Statements, axes: Axes, kind: str
 ) -> dict[str, Any]:
-    """What was stated, by the names that parameters and variables have in the module.
+    """Returns stated shardings by the names of parameters and variables in the module.
 
     Args:
         names: Of the model.
         imported: The model in Relax.
-        stated: What the plan says; gets notes.
+        stated: Statements of the plan; gets notes.
         axes: The mesh.
         kind: Of the plan; further axes shard the batch, unless it has dims of its own.
     """

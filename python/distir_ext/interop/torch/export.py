@@ -133,7 +133,7 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 
 def is_from_transformers(model: torch.nn.Module) -> bool:
-    """Whether a model is a ``PreTrainedModel``; imports nothing."""
+    """Returns whether a model is a ``PreTrainedModel``; imports nothing."""
     modeling = sys.modules.get("transformers.modeling_utils")
     return modeling is not None and isinstance(model, modeling.PreTrainedModel)
 

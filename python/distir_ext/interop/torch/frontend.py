@@ -111,7 +111,7 @@ class _Importer(ExportedProgramImporter):
         return converted
 
     def _constant(self, node: fx.Node) -> Any:
-        """What a constant is to the operators that use it; None if only constants do."""
+        """Returns a constant for the operators that use it; None if only constants do."""
         value = self._constants[node]
         if not isinstance(value, torch.Tensor):
             return value
@@ -183,7 +183,7 @@ def _never(node: fx.Node) -> Any:
 
 
 def _operator(node: fx.Node) -> str:
-    """What TVM's frontend looks an operator up by."""
+    """Returns the name by which TVM's frontend looks up an operator."""
     return str(node.target.__name__)
 
 

@@ -73,7 +73,7 @@ def import_program(program: torch.export.ExportedProgram) -> Imported:
     """An exported program in Relax, as :func:`import_model` has the model that it is of.
 
     Args:
-        program: What ``torch.export.export`` returned, or ``torch.export.load``.
+        program: Result of ``torch.export.export``, or of ``torch.export.load``.
 
     Returns:
         The module and the parameters.
@@ -127,7 +127,7 @@ class ImportedModel:
     """The variables of each marked value, for each mark that it has."""
 
     program: torch.export.ExportedProgram
-    """What ``torch.export`` made, before it was decomposed."""
+    """Program of ``torch.export``, before it was decomposed."""
 
 
 def import_with_names(
@@ -136,13 +136,13 @@ def import_with_names(
     dynamic_shapes: Any,
     layouts: Mapping[ModuleValue, Sequence[Hashable]],
 ) -> ImportedModel:
-    """As :func:`import_model`, with marks on values of modules.
+    """Imports a model like :func:`import_model`, with marks on values of modules.
 
     Args:
         model: The model.
         example_inputs: Its inputs.
         dynamic_shapes: The sizes that stay open.
-        layouts: What is stated of which value.
+        layouts: Layouts that are stated, by value.
 
     Raises:
         TypeError: As :func:`import_model`.

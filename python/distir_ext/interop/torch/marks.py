@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 OPERATOR = "mark.default"
-"""What the operator is called in an exported program."""
+"""Name of the operator in an exported program."""
 
 
 class ModuleValue(NamedTuple):

@@ -17,7 +17,7 @@ from distir_ext._errors.spelling import did_you_mean
 
 
 class ModelNames:
-    """What keys of plans may name in a model.
+    """Names in a model that keys of plans may use.
 
     Args:
         model: The model.
@@ -28,12 +28,12 @@ class ModelNames:
 
     @cached_property
     def modules(self) -> dict[str, torch.nn.Module]:
-        """By name with dots; the model itself is ``""``."""
+        """Modules by name with dots; the model itself is ``""``."""
         return dict(self._model.named_modules(remove_duplicate=False))
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """By name with dots; tied ones under all their names."""
+        """Parameters by name with dots; tied ones under all their names."""
         return dict(self._model.named_parameters(remove_duplicate=False))
 
     @cached_property
@@ -43,7 +43,7 @@ class ModelNames:
 
     @cached_property
     def prefix(self) -> str:
-        """What precedes names of the base model of a model of transformers, such as ``model.``."""
+        """Prefix of a transformers base model in names, such as ``model.``; empty if none."""
         prefix = str(getattr(self._model, "base_model_prefix", ""))
         return f"{prefix}." if prefix and prefix in self.modules else ""
 
@@ -62,7 +62,7 @@ class ModelNames:
         return {f"{prefix}{name}": value for name, value in own}
 
     def unknown(self, key: str, what: str) -> str:
-        """What is wrong with a key that names nothing, for something of a kind."""
+        """Describes the error of a key that names nothing in the model."""
         wild = _without_numbers([*self.modules, *self.parameters])
         known = [name.removeprefix(self.prefix) for name in wild] + wild
         hint = did_you_mean(key, known)

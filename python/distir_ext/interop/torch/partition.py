@@ -1,4 +1,4 @@
-"""From a model of PyTorch to an executable for all workers, by the plans that its users have."""
+"""Partitions a model of PyTorch by a plan for PyTorch into an executable for all workers."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Partitioned:
     """From names of parameters in the module to the model's, with dots."""
 
     plan: dict[str, Any]
-    """What was stated, as :func:`distir_ext.annotate` takes it."""
+    """Annotations, as :func:`distir_ext.annotate` takes them."""
 
     notes: tuple[str, ...]
-    """What was sharded and what was not, and why, one line each."""
+    """One line for each tensor that was sharded or not, with the reason."""
 
     renamed: dict[str, tuple[str, ...]]
     """From names in the model's ``state_dict`` to those of parameters in the module: several if
@@ -94,7 +94,7 @@ class Partitioned:
         return session.load(self.exe, params=params, rename=self._renaming(rename), strict=strict)
 
     def _renaming(self, rename: Rename) -> Callable[[str], tuple[str, ...]]:
-        """From names in files to those of parameters in the module, by way of the model's."""
+        """Returns the map from names in files to names of parameters in the module."""
 
         def renamed(name: str) -> tuple[str, ...]:
             found: list[str] = []
@@ -146,12 +146,12 @@ def partition(
         model: In evaluation mode. It is not changed.
         example_inputs: A tensor, tensors in order, or by name; see :func:`import_model`.
         mesh: The devices.
-        plan: What is sharded how.
-        axes: What axes of the mesh do, if their names do not say it: from ``"tp"``, ``"ep"``,
+        plan: The plan.
+        axes: Roles of mesh axes, if their names do not say it: from ``"tp"``, ``"ep"``,
             ``"fsdp"`` and ``"batch"`` to an axis.
         min_elements: What ``"fsdp"`` leaves to propagation: parameters with fewer elements.
         dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
-        target: What is built for, as for :func:`distir_ext.build`.
+        target: Target to build for, as for :func:`distir_ext.build`.
         **options: Further arguments of :func:`distir_ext.build`.
 
     Returns:
@@ -197,7 +197,7 @@ class _Annotated:
     found: dict[str, Any]
     mod: tvm.IRModule
     shards: bool
-    """Whether it shards a parameter."""
+    """True if it shards a parameter."""
 
 
 def _annotated(
@@ -232,7 +232,7 @@ def _least(each: Sequence[_Annotated]) -> _Annotated:
 
 
 def _bytes_sent(mod: tvm.IRModule) -> int | None:
-    """What each device sends in a step; None where sizes are symbolic."""
+    """Returns the bytes that each device sends in a step; None where sizes are symbolic."""
     total = 0
     for each in collectives(lower(mod)):
         if each.bytes_per_device is None:

@@ -1,4 +1,4 @@
-"""Which plan is meant, and what it says: from a name or a dict to statements."""
+"""Resolves plans, given by name or as a dict, to statements."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def state_plan(
     axes: Axes,
     min_elements: int,
 ) -> Statements:
-    """What a plan says before the model is exported; all that ``"tp"`` says comes after it.
+    """States what a plan can before export; all of ``"tp"`` is stated after it.
 
     Args:
         model: The model.
         names: Its names.
         kind: One of :func:`candidates`.
-        plan: What the user gave.
+        plan: The plan as the user gave it.
         axes: The mesh.
         min_elements: For ``"fsdp"``.
 

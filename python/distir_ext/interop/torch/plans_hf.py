@@ -27,16 +27,16 @@ from distir_ext.interop.torch.statements import Layout, Statements
 
 @dataclass(frozen=True)
 class Style:
-    """What a style of transformers says of the tensors of a module.
+    """Effect of a transformers style on the tensors of a module.
 
     Attributes:
         weight: The dimension of weights that it shards; None for none.
         vector: The dimension of one-dimensional parameters that it shards.
-        states: Whether it says anything of parameters.
+        states: True if it states shardings of parameters.
         role: Of the mesh axis.
         sequence: The dimension of the module's input and output that it shards.
-        gathers: Whether the output is replicated.
-        remark: What there is nothing to do for, or is done in another way.
+        gathers: True if the output is replicated.
+        remark: Note about a part that needs nothing, or is done in another way.
     """
 
     weight: int | None = None

@@ -1,4 +1,4 @@
-"""What a plan says of a model, whatever it was written in: the common end of all plans."""
+"""Statements that every kind of plan is converted to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distir_ext.interop.torch.marks import ModuleValue
 
 @dataclass(frozen=True)
 class Layout:
-    """How a value is sharded by one mesh axis.
+    """Sharding of a value by one mesh axis.
 
     Attributes:
         axis: The mesh axis.
@@ -30,14 +30,14 @@ class Layout:
 
 @dataclass
 class Statements:
-    """What a plan says.
+    """Statements of a plan.
 
     Attributes:
         parameters: Dims by name of the parameter, with dots.
         values: For values of modules the layouts that they take, one after the other.
         entries: Entries for :func:`distir_ext.annotate`, as they are.
-        notes: What was sharded and what was not, and why, one line each.
-        problems: What is wrong with the plan.
+        notes: One line for each tensor that was sharded or not, with the reason.
+        problems: Errors in the plan.
     """
 
     parameters: dict[str, Dims] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Statements:
             parameter: The parameter.
             dim: The dimension, from the last one if negative; None to replicate it.
             axis: The mesh axis.
-            reason: What says so, for notes and messages: ``style 'colwise'``.
+            reason: Source of the statement, for notes and messages: ``style 'colwise'``.
         """
         rank = parameter.dim()
         dims: list[str | None] = [None] * rank

@@ -1,1 +1,1 @@
-"""From a worker's program of Relax to a program of JAX."""
+"""Converts a worker's program of Relax to a program of JAX."""

@@ -103,7 +103,7 @@ def _slice(devices: Devices, x: Array, attrs: Any) -> Array:
 
 
 class _Layout:
-    """Which block of a tensor each device holds (src/abi/layout.h)."""
+    """Assignment of the blocks of a tensor to devices (src/abi/layout.h)."""
 
     def __init__(self, written: Mapping[str, Any]) -> None:
         ids = [first + step * i for first, count, step in written["devices"] for i in range(count)]
@@ -127,7 +127,7 @@ def _number(digits: Sequence[tuple[int, int]], position: int) -> int:
 
 
 class _Senders:
-    """Who sends a block to a device: itself, or else the holder that has sent least."""
+    """Chooses the sender of a block: the device itself, or else the holder that has sent least."""
 
     def __init__(self, layout: _Layout) -> None:
         self._layout = layout

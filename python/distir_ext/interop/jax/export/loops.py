@@ -40,7 +40,7 @@ class Loop(Protocol):
     """A function that calls itself as a loop does."""
 
     def __call__(self, evaluate: Evaluate, arguments: Sequence[Any]) -> Any:
-        """What it returns for these arguments, by ``lax.while_loop``."""
+        """Computes the function's results for these arguments by ``lax.while_loop``."""
 
 
 def loop_of(mod: tvm.IRModule, head: str, recursion: frozenset[str]) -> Loop | None:
@@ -94,7 +94,7 @@ class _Halves:
         function: The function.
         depth: The place of the depth among its parameters.
         constant: The places of parameters that all iterations share.
-        body: What it does where the depth is 0: one iteration.
+        body: Computation at depth 0: one iteration.
         middle: The variable that holds what an iteration returns.
         between: What is computed of that.
         more: Whether there is another iteration.
@@ -180,7 +180,7 @@ def _halves(function: relax.Function, way: Way, first: relax.Call) -> Loop | Non
 
 
 def _ends(way: Way, kind: type) -> bool:
-    """Whether a function ends in this way wherever it goes."""
+    """Returns whether a function ends in this way on every path."""
     if isinstance(way.end, Choice):
         return all(_ends(each, kind) for each in way.end.ways)
     return isinstance(way.end, kind)
@@ -196,7 +196,7 @@ def _operands(known: Aliases, expr: Any, op: str) -> list[Any]:
 def _compared_to_zero(
     known: Aliases, condition: Any, parameters: Sequence[relax.Var]
 ) -> int | None:
-    """Which parameter a condition says is 0; None if it says something else."""
+    """Returns the parameter that a condition compares to 0; None for any other condition."""
     operands = _operands(known, condition, "relax.equal")
     for value, zero in itertools.permutations(operands):
         found = [i for i, each in enumerate(parameters) if known.is_same(value, each)]
@@ -220,7 +220,7 @@ def _number(expr: Any) -> Any:
 
 _State: TypeAlias = tuple[Any, ...]
 _Step: TypeAlias = tuple[Any, _State, Any]
-"""Whether there is another iteration, what it starts with, and the result if there is none."""
+"""Condition of another iteration, the state it starts with, and the result if there is none."""
 
 
 def _repeated(step: Callable[[_State], _Step], start: _State, result: Any) -> Any:
@@ -233,7 +233,7 @@ def _repeated(step: Callable[[_State], _Step], start: _State, result: Any) -> An
 def _followed(
     evaluate: Evaluate, way: Way, values: Values, end: Callable[[Any, Values], Any]
 ) -> Any:
-    """What ``end`` makes of where a way ends."""
+    """Evaluates a way to its ends, and applies ``end`` there."""
     values = _evaluated(evaluate, way.bindings, values)
     if not isinstance(way.end, Choice):
         return end(way.end, values)

@@ -1,4 +1,4 @@
-"""From a distributed Relax module to StableHLO, with Shardy's shardings and explicit collectives.
+"""Exports Relax modules to StableHLO with Shardy's shardings and explicit collectives.
 
 The program that LowerDistIR gives, on shards, is traced as the body of ``jax.shard_map``:
 
@@ -134,7 +134,7 @@ def to_exported(
 def to_stablehlo(
     mod: tvm.IRModule, func: str = "main", *, platforms: Sequence[str] = ("cpu",)
 ) -> str:
-    """The same as :func:`to_exported`, as the text of its StableHLO.
+    """Exports a program like :func:`to_exported`, and returns the text of its StableHLO.
 
     Meshes are ``sdy.mesh``, arguments and results have ``sdy.sharding``, and what runs on shards
     is one ``sdy.manual_computation`` with ``stablehlo.all_reduce``, ``all_gather``,
@@ -245,7 +245,7 @@ class _MeshAxes:
         return AbstractMesh(sizes, self.names, axis_types=(AxisType.Auto,) * len(sizes))
 
     def spec(self, tensor: TensorSpec) -> P:
-        """How a tensor is sharded."""
+        """Returns the partition spec of a tensor."""
         return P(*(tuple(self._whole(names)) or None for names in tensor.dims))
 
     def _whole(self, names: Sequence[str]) -> Iterator[str]:
@@ -335,7 +335,7 @@ class _Body:
         self._recursions = Recursions(self.mod)
 
     def run(self, function: relax.Function, arguments: Sequence[Any]) -> Any:
-        """What a function returns for these arguments."""
+        """Computes the results of a function for these arguments."""
         return self._sequence(function.body, dict(zip(function.params, arguments, strict=True)))
 
     def _sequence(self, body: relax.SeqExpr, values: dict[Any, Any]) -> Any:

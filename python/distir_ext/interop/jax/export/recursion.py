@@ -61,7 +61,7 @@ def calls_of(expr: relax.Expr) -> list[relax.Call]:
 
 
 class Recursions:
-    """Which functions of a module call each other in circles."""
+    """Groups of functions of a module that call each other in circles."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._circles = circles(
@@ -88,7 +88,7 @@ class Recursions:
 
 
 class Aliases:
-    """What variables are, where they are bound to nothing but another value."""
+    """Variables that are only other names of values."""
 
     def __init__(self, bindings: Iterable[relax.VarBinding]) -> None:
         self.values = {each.var: each.value for each in bindings}
@@ -119,7 +119,7 @@ class Aliases:
         return self.origin(found.tuple_value), int(found.index)
 
     def is_same(self, expr: Any, other: relax.Var) -> bool:
-        """Whether an expression is a variable."""
+        """Returns whether an expression is this variable, or another name of it."""
         return bool(self.origin(expr).same_as(other))
 
     def bound_to(self, expr: Any) -> Any:
@@ -168,7 +168,7 @@ class Reader:
         self._mod, self._head, self._members = mod, head, members
 
     def way(self, body: relax.SeqExpr, path: frozenset[str] = frozenset()) -> Way | None:
-        """What a body does; None if functions behind the head call each other in a circle."""
+        """Reads a body; None if functions behind the head call each other in a circle."""
         bindings = [each for block in body.blocks for each in block.bindings]
         if not all(isinstance(each, relax.VarBinding) for each in bindings):
             return None
@@ -197,7 +197,7 @@ class Reader:
         return Way((*before, *placed, *inner.bindings), inner.end)
 
     def is_recursive(self, expr: Any) -> bool:
-        """Whether an expression is a call of a function of the recursion."""
+        """Returns whether an expression is a call of a function of the recursion."""
         return (
             isinstance(expr, relax.Call)
             and isinstance(expr.op, tvm.ir.GlobalVar)

@@ -1,1 +1,1 @@
-"""From operations of StableHLO to operators of Relax."""
+"""Translates operations of StableHLO to operators of Relax."""

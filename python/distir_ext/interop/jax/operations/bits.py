@@ -114,7 +114,7 @@ def _ones(x: Any, _bits: int) -> Any:
 
 
 def _leading_zeros(x: Any, bits: int) -> Any:
-    """Of the last bits of an unsigned number; all of them if it is 0."""
+    """Counts the leading zeros of the low `bits` bits of an unsigned number; `bits` for 0."""
     dtype = str(x.ty.dtype)
     unused = tirx.const(_bits(dtype) - bits, "int32")
     is_zero = x == tirx.const(0, dtype)

@@ -87,7 +87,7 @@ def call(writer: Writer, name: str, operands: Sequence[Value]) -> list[Known]:
 
 
 Given: TypeAlias = relax.TensorType | Sizes
-"""What a function knows of an argument: its type, or the sizes that it is."""
+"""Knowledge of a function about an argument: its type, or the sizes that it is."""
 
 
 def variables_in(given: Sequence[Given]) -> dict[Any, None]:
@@ -106,7 +106,7 @@ def _given(known: Known) -> Given:
 
 
 def given_to(writer: Writer, arguments: Sequence[Known]) -> list[Given] | None:
-    """What a function of its own knows of these arguments, by variables of its own.
+    """Returns the types of arguments for a function of its own, in variables of its own.
 
     Returns:
         None if it cannot have such variables: each has to be a dimension of an argument.
@@ -125,7 +125,7 @@ def not_in(tensors: Sequence[relax.TensorType], variables: Iterable[Any]) -> lis
 
 
 def own(program: Program, given: Sequence[Given]) -> tuple[list[Given], dict[Any, Any]]:
-    """The same by variables of a function's own, and these by the variables outside."""
+    """Renames the variables of types to new ones; also returns the map from old to new."""
     new = {each: program.algebra.like(each) for each in variables_in(given)}
     return [cast("Given", renamed(each, new)) for each in given], new
 
@@ -176,9 +176,9 @@ def function_of(
     """The Relax function of a function of StableHLO.
 
     Args:
-        program: What it belongs to.
+        program: The program that it belongs to.
         op: The ``func.func``.
-        given: What it knows of its arguments; sizes are no parameters.
+        given: Types of its arguments, or the sizes that they are; sizes are no parameters.
         names: Of its arguments.
         order: Of its parameters: which of the operation's arguments each is.
         region: The manual region that calls it.
@@ -222,7 +222,7 @@ def _plain(given: Given) -> Known:
 
 @translates("stablehlo.composite")
 def _composite(writer: Writer, op: Operation) -> Any:
-    """What the composite names, if it is known, or else the function that it is composed by."""
+    """Translates a known composite by its name, others by their decomposition."""
     handler = HANDLERS.get(text(op, "name"))
     if handler is not None:
         return handler(writer, op)
@@ -262,7 +262,7 @@ def _chooser(
     """A function that takes one of its branches by its first argument, which they are not given.
 
     Args:
-        program: What it belongs to.
+        program: The program that it belongs to.
         branches: The functions.
         types: The types of its arguments.
         first: The number of the first branch; None if the argument is a condition.
@@ -318,15 +318,15 @@ def choosing(
 
 
 class Captures:
-    """What the regions of an operation read from outside.
+    """Values outside that the regions of an operation read.
 
     Args:
         writer: Of the function around it.
         op: The operation.
-        carry: What its regions are given besides.
+        carry: Further arguments of its regions.
 
     Attributes:
-        known: What is known of values, numbers and sizes, which its functions know, too.
+        known: Known values, numbers and sizes, which its functions know, too.
         tensors: The other values.
         arguments: These in Relax, which are the last arguments of its functions; behind them
             those that have the sizes that none of these has.
@@ -365,10 +365,10 @@ def lifted(
 
     Args:
         writer: Of the function around it.
-        name: What it is called, up to a number.
+        name: Its name, up to a number.
         block: The region's.
         carry: The types of its arguments.
-        captures: What it may read.
+        captures: Values outside that it may read.
     """
     program = writer.program
     types, new = own(program, [*carry, *(each.ty for each in captures.arguments)])

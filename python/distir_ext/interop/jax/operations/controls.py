@@ -80,7 +80,7 @@ def _group(writer: Writer, op: Operation) -> list[Known]:
 
 @translates("sdy.named_computation")
 def _named_computation(writer: Writer, op: Operation) -> list[Known]:
-    """What a computation that has a name for its users does, with the shardings at its edges."""
+    """Inlines a named computation, with the shardings of its operands and results."""
     given = [writer.values[each] for each in op.operands]
     results = writer.block(only_block(op), _edges(writer, op, "in_shardings", given))
     return _edges(writer, op, "out_shardings", results)

@@ -106,7 +106,7 @@ def _approx_top_k(writer: Writer, op: Operation) -> list[Known]:
 
 
 def _is_places(value: Value, dim: int) -> bool:
-    """Whether a value is 0, 1, .. along a dimension."""
+    """Returns whether a value is an iota (0, 1, ..) along a dimension."""
     owner = value.owner
     if getattr(owner, "name", "") != "stablehlo.iota" or dtype_of(value) != "int32":
         return False

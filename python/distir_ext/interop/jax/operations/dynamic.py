@@ -58,7 +58,7 @@ def _real_dynamic_slice(writer: Writer, op: Operation) -> Known:
 
 
 def _behind(writer: Writer, start: Value, limit: Value) -> tuple[Size, ...]:
-    """How far limits are behind starts: JAX adds the sizes of a slice to where it begins."""
+    """Returns the sizes of slices: limit less start, which JAX writes as start plus size."""
     made = getattr(limit.owner, "operation", limit.owner)
     operands = list(made.operands) if getattr(made, "name", "") == "stablehlo.add" else []
     if start in operands:
@@ -87,7 +87,7 @@ def _dynamic_gather(writer: Writer, op: Operation) -> Known:
 
 @translates("@shape_assertion")
 def _shape_assertion(writer: Writer, op: Operation) -> list[Known]:
-    """What JAX expects of sizes, which Relax's symbolic shapes have to say by themselves."""
+    """Checks an assertion of JAX about sizes, which has to follow from Relax's symbolic shapes."""
     holds = writer.constant(op.operands[0])
     if holds is None or not bool(holds):
         expected = text(op, "error_message").partition("Using the following")[0].strip()

@@ -298,7 +298,7 @@ def _shift(writer: Writer, op: Operation) -> Known:
 
 
 def _is_above(writer: Writer, count: Any, last: Any) -> relax.Expr:
-    """Whether a count is above the last; it has no sign."""
+    """Computes whether an unsigned count is above the last index."""
     above = relax_op.greater(count, last)
     if str(count.ty.dtype).startswith("uint"):
         return above

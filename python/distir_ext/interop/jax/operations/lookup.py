@@ -74,7 +74,7 @@ class _Dims:
     def is_elementwise(
         self, algebra: Algebra, shape: tuple[Size, ...], indices: tuple[Size, ...]
     ) -> bool:
-        """Whether each place is for one element of its own row: ``jnp.take_along_axis``."""
+        """Returns whether each index takes one element of its own row: ``jnp.take_along_axis``."""
         return (
             len(self.mapped) == 1
             and self.mapped == self.dropped
@@ -169,7 +169,7 @@ def gathered(writer: Writer, op: Operation, sizes: Sequence[Size]) -> Known:
 def _known_window(
     writer: Writer, indices: Any, dims: _Dims, shape: tuple[Size, ...], sizes: Sequence[Size]
 ) -> tuple[list[Size], list[Size]] | None:
-    """Where the one window of a gather begins and ends; None if it has several, or is not known."""
+    """Returns start and end of a gather's only window; None for several or unknown ones."""
     rank = rank_of(indices)
     if rank > 1 or dims.vector != 0 or dims.batch:
         return None
@@ -208,12 +208,12 @@ def _in_a_row(
     shape: tuple[Size, ...],
     moved: tuple[Size, ...],
 ) -> tuple[relax.Expr, Known]:
-    """Where each element of what is moved lies among all elements of the tensor, in a row.
+    """Computes the row-major position in the tensor of each element that is moved.
 
     Args:
         writer: Writes it.
         dims: The dimension numbers.
-        starts: Where windows begin, per mapped dimension: of the shape of the indices.
+        starts: Starts of windows, per mapped dimension: of the shape of the indices.
         shape: Of the tensor.
         moved: The shape of what is moved.
 
@@ -364,7 +364,7 @@ def _written(
 
 
 def _reductions(op: Operation) -> list[str]:
-    """By what each tensor is combined with its updates."""
+    """Returns the reduction that combines each tensor with its updates."""
     block, count = only_block(op), len(op.results)
     *inner, last = operations_of(block)
     made = {each.results[0]: each for each in inner if len(each.results) == 1}

@@ -58,7 +58,7 @@ def _while(writer: Writer, op: Operation) -> list[Known]:
 
 
 def _unrolled(writer: Writer, op: Operation, carry: list[Known]) -> list[Known] | None:
-    """What a loop ends with; None if its condition is not known, or holds for too long."""
+    """Unrolls a loop; None if its condition is not known, or holds for too long."""
     condition, body = only_block(op, 0), only_block(op, 1)
     problems = dict(writer.program.problems)
     for _ in range(writer.program.unroll_limit + 1):

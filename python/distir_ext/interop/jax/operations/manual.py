@@ -145,7 +145,7 @@ def _communicates(
 
     Args:
         name: Of the operation.
-        attrs: What the operator is told besides.
+        attrs: Further attributes of the operator.
         kind: Of the operator.
         ids: Whether the operation says that groups are of devices by an attribute of its own.
     """

@@ -52,7 +52,7 @@ def _sharding(writer: Writer, op: Operation) -> Known:
 
 @translates(f"@{OF_RESULT}")
 def _of_result(writer: Writer, op: Operation) -> Known:
-    """What a function returns, where Shardy's sharding of it is written for HLO."""
+    """Translates the call by which Shardy states the sharding of a function's result for HLO."""
     return writer.known(op.operands[0])
 
 

@@ -125,7 +125,7 @@ def _reduce(writer: Writer, op: Operation) -> Any:
 
 
 def _picks(block: Any, better: Callable[[Any, Any], bool]) -> bool:
-    """Whether a region of (value, index) pairs keeps the better value, of equal the first."""
+    """Returns whether a region keeps the better (value, index) pair, the first of equal ones."""
     kind = numpy_dtype(dtype_of(block.arguments[0])).kind
     values = {"b": (0, 1), "u": (0, 1, 2)}.get(kind, (-1, 0, 2))
     for value, index, other, place in itertools.product(values, range(3), values, range(3)):

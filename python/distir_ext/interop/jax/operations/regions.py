@@ -40,17 +40,17 @@ _Sizes = Callable[[Sequence[Size]], tuple[Sequence[Size], Sequence[Size]]]
 
 
 class _Combination:
-    """What a reduction combines by, and where it starts.
+    """Combining function and initial values of a reduction.
 
     Args:
         writer: Of the function.
         op: The reduction: its operands are tensors, then as many initial values.
-        count: How many tensors.
+        count: Number of tensors.
 
     Attributes:
         tensors: Its tensors.
         starts: The initial values.
-        function: What combines those so far with the next.
+        function: Combines the values so far with the next.
     """
 
     def __init__(self, writer: Writer, op: Operation, count: int) -> None:
@@ -84,7 +84,7 @@ class _Combination:
         return self._with_starts(name, found)
 
     def leaves_starts(self) -> bool:
-        """Whether the initial values are known to change nothing that they are combined with."""
+        """Returns whether the initial values are known to be neutral."""
         if not self.is_known:
             return False
         starts = [each.value for each in self._known if each is not None]
@@ -122,7 +122,7 @@ class _Combination:
         return make
 
     def _from_first(self, sizes: _Sizes, read: _Read) -> Any:
-        """The same without initial values: the first result says whether there was an element."""
+        """Combines without initial values; the first result says whether there was an element."""
         zeros = [constant(0, dtype) for dtype in self.dtypes]
 
         def combine(so_far: Any, new: Any) -> Any:
@@ -197,11 +197,11 @@ def reduced_by_region(writer: Writer, op: Operation) -> list[Known]:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Where the elements of windows lie; all lists have an entry per dimension.
+    """Positions of the elements of windows; all lists have an entry per dimension.
 
     Attributes:
         shape: Of the tensor.
-        count: How many windows there are.
+        count: Number of windows.
         size: Of a window.
         strides: From a window to the next.
         spread: From an element of a window to the next.
