@@ -13,7 +13,7 @@
  * a Closeness.
  *
  * Every target device gets each cell of its block once: from itself where it holds it, else from
- * the nearest of its holders, the sending spread evenly over equally near ones. Where fewer devices
+ * the nearest of its holders, the sending spread evenly over equally near ones. If fewer devices
  * want a block than hold it, a piece is cut so that all of them send a part, if a dimension of the
  * tensor divides so.
  *

@@ -3,7 +3,7 @@
  * \brief Decompositions: operators that need all of a dimension, written as operators on its
  * shards.
  *
- * A rule gives such a dimension a DecomposedFactor. Where one is sharded, the decomposition of the
+ * A rule gives such a dimension a DecomposedFactor. If one is sharded, the decomposition of the
  * operator writes the call anew, in ordinary operators. Worked example, softmax
  * over a sharded axis: the maximum of each shard (partial), exp of the difference, its sum
  * (partial), divide; LegalizeRedistribute makes the two partial values all-reduces of one number

@@ -3,7 +3,7 @@
  * \brief Finds values that every device makes in full although each uses a shard only.
  *
  * If only results have a factor, no operand says how it is sharded: type inference gives a result
- * that is replicated along it, and a redistribution cuts it. Where an algorithm can make the
+ * that is replicated along it, and a redistribution cuts it. If an algorithm can make the
  * shards, DecomposeSharded writes that instead, so that no device makes all of the value. Worked
  * example, on one axis of 4:
  *

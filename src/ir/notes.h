@@ -4,9 +4,9 @@
  *
  * Notes are printed and parsed with a function, and passes of TVM keep them, but they take no part
  * in structural comparison: a program is equal to the same program without notes, and has the same
- * hash. What a pass promises to return does not depend on what it notes.
+ * hash. The result that a pass promises does not depend on what it notes.
  *
- * What a pass made in computing a variable is noted, too (kMadeAttr, ir/rewriter.h).
+ * Bindings that a pass made in computing a variable are noted, too (kMadeAttr, ir/rewriter.h).
  *
  * Worked example: `foo` with attributes {"global_symbol": "foo", "distir.stated": ["x"]} is equal
  * to `foo` with {"global_symbol": "foo"}.
@@ -19,7 +19,7 @@ namespace ir {
 
 /*!
  * \brief Names the variables whose shardings were stated, by an annotation or a type: ["x", "up"].
- * What else is sharded follows from these, which `explain` finds out when it is asked.
+ * Other shardings follow from these, which `explain` finds out when it is asked.
  */
 constexpr const char* kStatedAttr = "distir.stated";
 

@@ -3,7 +3,7 @@
  * \brief Views of TIR objects, and edits that resize kernels.
  *
  * A buffer is an ordinary variable whose type is a BufferType; loads are expressions, stores are
- * statements. What has no view here is opaque to this library.
+ * statements. Objects without a view here are opaque to this library.
  */
 #ifndef DISTIR_IR_TIR_NODE_H_
 #define DISTIR_IR_TIR_NODE_H_

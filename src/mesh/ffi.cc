@@ -44,7 +44,7 @@ ffi::Array<ffi::Shape> BlocksOf(const Ints& shape, const Ints& device_ids, const
 }
 
 /*!
- * \brief The shape of every shard. Where the parts do not divide a size, the last are padded.
+ * \brief The shape of every shard. If the parts do not divide a size, the last are padded.
  * \throws ValueError for sizes and parts that no tensor can have.
  */
 ffi::Shape ShardShape(const Ints& shape, const Ints& parts) {

@@ -239,7 +239,7 @@ int64_t LocalElements(const ir::TensorType& type, const mesh::Sharding& sharding
   return elements / shards;
 }
 
-// The sum is of all that is looked up. Where many positions look matrices up, that is more than the
+// The sum is of all that is looked up. If many positions look matrices up, that is more than the
 // table, even if the sum is scattered: then the table is gathered.
 ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
   ir::Expr table = call.arg(0), indices = call.arg(1);

@@ -1,6 +1,6 @@
 // Images resized along their spatial dimensions.
 //
-// Which pixels of an image each pixel of a resized one is made of, along one dimension.
+// Pixels of an image that each pixel of a resized one is made of, along one dimension.
 //
 // Of n pixels g p become g q, with p and q coprime: every p of them become q, at the same places
 // between them. A group of p looks at `reach` pixels beyond its ends, at the border at the last

@@ -1,4 +1,4 @@
-// Operators that write at positions that another tensor states. What is written to may be sharded:
+// Operators that write at positions that another tensor states. The written tensor may be sharded:
 // each shard skips what lies in others. So may what is written, where the order does not count and
 // reducing all of the data sends less than gathering what is written.
 // Writes at positions, along sharded dimensions. Every device writes what lies in its own block; of

@@ -4,11 +4,12 @@
 //     d = R.dist.all_reduce(b, mesh[0], "R", ..)   ->      ["R", "R"], ..)
 //                                                      c = e[0]; d = e[1]
 //
-// What is combined has the same kind, device mesh, axes, reduction and element type, and together
-// at most Options::combine_bytes of arguments; above that, time is bandwidth, and combining only
-// costs copies. Candidates are independent if equally many collectives lie on the longest way to
-// each; since every way between two levels leads upwards, combining within a level makes no cycle.
-// Bindings keep their order, except that what a combined collective needs comes before it.
+// Combined collectives have the same kind, device mesh, axes, reduction and element type, and
+// together at most Options::combine_bytes of arguments; above that, time is bandwidth, and
+// combining only costs copies. Candidates are independent if equally many collectives lie on the
+// longest way to each; since every way between two levels leads upwards, combining within a level
+// makes no cycle. Bindings keep their order, except that what a combined collective needs comes
+// before it.
 #include <algorithm>
 #include <functional>
 #include <map>

@@ -6,7 +6,7 @@
 //     s = R.add(b, d)                            ->   e = R.dist.all_reduce(s, ..)
 //
 // A sum that has terms which are not partial is regrouped: (x + reduce(a)) + reduce(b) becomes
-// x + reduce(a + b). What commutes is stated in rules/linearity.h.
+// x + reduce(a + b). The operators that commute are stated in rules/linearity.h.
 //
 // Method: a value that exactly one binding uses can stay partial up to that binding, so the
 // reductions form trees whose edges are these uses. For every node there is the traffic of having

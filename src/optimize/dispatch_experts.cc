@@ -5,11 +5,11 @@
 //     w = R.take(all, ids, axis=0)             ->   h = R.dist.grouped_matmul(t[0], experts, t[1])
 //     y = R.matmul(x, w)                            y = R.dist.combine_tokens(h, ids, t[1], ..)
 //
-// Where all devices along the axes of the experts have the same tokens, each selects those of its
+// If all devices along the axes of the experts have the same tokens, each selects those of its
 // own experts, and the results are summed up.
 //
-// Rows of ids stand for a token and one of its choices. What lies between two such products of the
-// same choices, and is computed row by row, is computed where the rows are: in y = silu(x w) v only
+// Rows of ids stand for a token and one of its choices. The part between two such products of the
+// same choices, if it works row by row, is computed where the rows are: in y = silu(x w) v only
 // x is dispatched and only y combined.
 #include "abi/collective.h"
 #include "dialect/operators/token_dispatch.h"

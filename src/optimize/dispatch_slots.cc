@@ -8,7 +8,7 @@
 //     all = R.dist.all_gather(h, ..)               y = R.dist.combine_slots(h', mask', ..)
 //     y = R.einsum((all, mask), "ecd,tec->td")
 //
-// Which rows are sent is found in the mask at run time, so whatever it drops is dropped, and a mask
+// The rows to send are found in the mask at run time, so whatever it drops is dropped, and a mask
 // of another form costs no more rows than the collective. Einsums and matmuls of any order of
 // dimensions are read by their factor rule.
 #include <algorithm>

@@ -7,7 +7,7 @@
 //     p = R.sum(y, axis=[0])                       p = R.dist.place_pairs(h * weights, m)
 //     z = R.dist.reduce_scatter(p, ..)             z = R.dist.scatter_rows(p, m, ..)
 //
-// Which pairs these are is read off the weights when the program runs. So the result is right
+// These pairs are read off the weights when the program runs. So the result is right
 // whatever the weights turn out to be: if more of them are not zero than their form suggests, more
 // pairs are computed and sent.
 #include <algorithm>

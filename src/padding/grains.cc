@@ -73,7 +73,7 @@ Grains::Grains(const ir::IRModule& mod, dialect::MeshTable* meshes, rules::Kerne
     if (!function.defined()) continue;
     functions.emplace_back(gv, function);
     functions_.emplace(gv.get(), function);
-    // Who calls a value sees its type alone.
+    // A caller of a value sees its type alone.
     const bool is_value = calls[*calls.Find(gv)].is_value;
     Tensors& params = params_[gv.get()];
     for (const ir::Var& param : function.params()) {

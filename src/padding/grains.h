@@ -4,8 +4,8 @@
  *
  * A reshape of (8 * 16) columns to 8 heads of 16 can keep a sharding in 3 only if the columns are
  * cut between heads: into 48, 48 and 32 columns, not 43, 43 and 42. So their *grain* is 16, and
- * they are padded to 9 heads. What makes the columns must cut them so, too: the product in front,
- * and the columns of its weight, which is a parameter.
+ * they are padded to 9 heads. The operator that makes the columns must cut them so, too: the
+ * product in front, and the columns of its weight, which is a parameter.
  *
  * Dimensions that are the same factor of some call belong together and have the same number of
  * *units*: the largest that divides all factors which may be uneven. Worked example, 8 query heads
@@ -20,14 +20,14 @@
  * propagation stay; grains only say where the cuts are. They follow from the program whenever it is
  * padded, so no other pass has to keep them.
  *
- * Units may be symbolic: n rows of 4, merged to n * 4, are n units in both. Where a symbolic size
+ * Units may be symbolic: n rows of 4, merged to n * 4, are n units in both. If a symbolic size
  * is cut into several numbers of shards, or is whole on every device, it is padded alike, to a
  * multiple of all of them, if what computes it does so element by element: n tokens in 8 shards
  * that are gathered stay (n + 7) // 8 * 8.
  *
- * What cannot be padded keeps its extents: a symbolic size that has to divide
+ * A dimension that cannot be padded keeps its extent: a symbolic size that has to divide
  * (padding/dividing_sizes.h), a call that is sharded evenly along a factor that may
- * not be uneven, a function that is used as a value. Where such a call meets grains, or two calls
+ * not be uneven, a function that is used as a value. If such a call meets grains, or two calls
  * have no units in common, the value is cut anew between them.
  */
 #ifndef DISTIR_PADDING_GRAINS_H_

@@ -11,7 +11,7 @@
  *     inside_1 = R.expand_dims(inside, axis=[1])
  *     x_1 = R.where(inside_1, x, 0)
  *
- * Where the true number is symbolic, positions run from -n on, and are compared with 0. Masks are
+ * If the true number is symbolic, positions run from -n on, and are compared with 0. Masks are
  * shared by what is written in one scope.
  */
 #ifndef DISTIR_PADDING_TAIL_WRITER_H_

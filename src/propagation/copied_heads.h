@@ -11,7 +11,7 @@
  *
  * The product of q and k has heads over x, so halves of k would be exchanged in every step. Here
  * wk is *copied*: what is stated of its columns is taken back, and they are open. They follow the
- * queries, [- | x:(1)2], so pairs of devices have copies of a head of wk and of k. Where the heads
+ * queries, [- | x:(1)2], so pairs of devices have copies of a head of wk and of k. If the heads
  * of queries cannot be divided so, every device has all of k.
  *
  * Such a weight is found where it meets a larger one, as wk meets wq in the product of q and k: in

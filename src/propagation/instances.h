@@ -106,10 +106,10 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *
  * Stated slots never change, but for dimensions that are open, which take axes behind those that
- * are stated. What has a priority above 0 is withheld from its tensor, and its dimension is closed,
- * until all before it has spread; 2 and 3 are done once per priority. A dimension takes only axes
- * that its tensor does not use elsewhere, and that divide it, unless the call can be padded along
- * it (rules/tails.h).
+ * are stated. A statement with a priority above 0 is withheld from its tensor, and its dimension is
+ * closed, until all before it has spread; 2 and 3 are done once per priority. A dimension takes
+ * only axes that its tensor does not use elsewhere, and that divide it, unless the call can be
+ * padded along it (rules/tails.h).
  */
 void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster);
 

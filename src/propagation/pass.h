@@ -35,8 +35,8 @@ std::optional<AxesOfDims> WholeAxes(const mesh::Mesh& mesh, const mesh::Sharding
 
 /*!
  * \brief The shardings that PropagateSharding gives the variables of one function that states
- * shardings, itself or in what it calls. What whole axes of `view` cannot express counts as
- * replicated.
+ * shardings, itself or in what it calls. A sharding that whole axes of `view` cannot express counts
+ * as replicated.
  * \throws ValueError as PropagateSharding.
  */
 VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& function,

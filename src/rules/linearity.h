@@ -6,8 +6,8 @@
  * the reduction in some of its operands if f(reduce(x_i), y) = reduce(f(x_i, y)), where y is not
  * partial: then the reduction can come behind it. Worked examples: add commutes with a sum if both
  * operands are partial (a replicated one would be added once per device), and with a maximum if
- * exactly one of them is. Multiplication commutes with a sum in one operand. What only moves
- * elements commutes with everything.
+ * exactly one of them is. Multiplication commutes with a sum in one operand. An operator that only
+ * moves elements commutes with everything.
  *
  * Equality is that of real numbers: floating-point sums are added in another order.
  */

@@ -4,7 +4,7 @@
  * which most is zero, by the rows that are not (asked_rows.h).
  *
  * Example: 4 slots on 2 devices, and on device 0 a mask with something in slots 1 and 2. It keeps
- * row 1, which is of its own slots, and sends row 2. What is combined comes the other way: device 0
+ * row 1, which is of its own slots, and sends row 2. Combined rows take the opposite way: device 0
  * asks for row 2.
  */
 #include <tvm/ffi/dtype.h>

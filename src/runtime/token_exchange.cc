@@ -1,12 +1,12 @@
 /*!
  * \file runtime/token_exchange.cc
  * \brief distir.runtime.dispatch_tokens and distir.runtime.combine_tokens: rows go to the device of
- * their expert and come back. How many is known at run time only: the members of a group first tell
- * each other, then each pair moves its rows in one piece.
+ * their expert and come back. Their number is known at run time only: the members of a group first
+ * tell each other, then each pair moves its rows in one piece.
  *
  * Example: 4 experts on 2 devices, and ids [3, 0, 2, 3] on device 0. It sorts its rows by expert,
  * (1, 2, 0, 3), keeps the first and sends the other three, with the counts 1 of expert 2 and 2 of
- * expert 3. What comes back lies in the same order.
+ * expert 3. Results come back in the same order.
  */
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>

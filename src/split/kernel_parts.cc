@@ -120,7 +120,7 @@ std::optional<KernelParts> SplitKernel(const std::string& name, const ir::PrimFu
   size_t first = all.size();  // behind the last reduction
   while (first > 0 && !HasReduction(all[first - 1])) --first;
   if (first == 0 || first == all.size()) return std::nullopt;
-  // Who states a rule knows what the kernel is to be.
+  // A user who states a rule knows what the kernel is to be.
   if (rules::StatedRule(name, kernel)) return std::nullopt;
   const rules::KernelRule rule = rules::DeriveKernelRule(kernel);
   if (!rule.failure.empty()) return std::nullopt;

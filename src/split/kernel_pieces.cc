@@ -321,7 +321,7 @@ class PieceReader {
 }  // namespace
 
 std::optional<std::vector<Piece>> PiecesOf(const std::string& name, const ir::PrimFunc& kernel) {
-  // Who states a rule knows what the kernel is to be.
+  // A user who states a rule knows what the kernel is to be.
   if (rules::StatedRule(name, kernel)) return std::nullopt;
   return PieceReader(kernel).Run();
 }

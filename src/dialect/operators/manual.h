@@ -19,7 +19,7 @@
  * axis 0 manual gives "S[0]". Both ends divide evenly. On a worker they are the value itself.
  *
  * The collectives of a region run over the named axes of the mesh that the region is in, major to
- * minor as listed. What every device has may be used in a region without entering it.
+ * minor as listed. Values that every device has may be used in a region without entering it.
  */
 #ifndef DISTIR_DIALECT_OPERATORS_MANUAL_H_
 #define DISTIR_DIALECT_OPERATORS_MANUAL_H_

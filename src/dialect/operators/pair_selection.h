@@ -2,7 +2,7 @@
  * \file dialect/operators/pair_selection.h
  * \brief Operators on pairs of a token and an expert that a matrix of weights (T, E) selects.
  *
- * Where all experts compute all tokens, and weights are zero for experts that were not chosen, only
+ * If all experts compute all tokens, and weights are zero for experts that were not chosen, only
  * the pairs whose weight is not zero matter:
  *
  *     g = R.dist.gather_rows(x, m, expert_axes=[0], choices=2)      # an all-gather of x
@@ -11,7 +11,8 @@
  *     z = R.dist.place_pairs(y, m)                                  # z[t] = sum of y over e
  *     s = R.dist.scatter_rows(z, m, expert_axes=[0], choices=2)     # a reduce-scatter of z
  *
- * m (T, E) has its experts sharded where those of w are. Which pairs count is known at run time:
+ * m (T, E) has its experts sharded where those of w are. The pairs that count are known at run
+ * time:
  *
  *  - t[0] has room for all pairs, (T E, D), sharded wherever m is. A device has the pairs of its
  *    experts in front, ordered by expert, then by token; behind them are zeros. x is (T, E, D), or

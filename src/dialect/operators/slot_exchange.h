@@ -8,7 +8,7 @@
  * for x (T, D), mask (T, S) and y (S, D), where tokens and slots lie along the expert axes, slots
  * along no other, and the mask is nearly all zeros (Lepikhin et al., arXiv:2006.16668). A device
  * sends the rows of slots that its tokens are in, and gets those that its tokens ask for; which
- * these are is known at run time only. What is at zeros of the mask counts as nothing, so a value
+ * these are is known at run time only. A value at a zero of the mask counts as nothing, so a value
  * that is not finite stays in its slot.
  *
  * Tokens may lie along further axes; over these, what is dispatched is partial. `choices` is how

@@ -8,8 +8,8 @@
  *     z: DTensor = R.dist.combine_tokens(y, ids, t[1], expert_axes=[0])
  *
  * gives z[i] = x[i] @ w[ids[i]] for x (N, D), ids (N,) and w (8, D, F), where the experts of w lie
- * along the expert axes and the rows of x along these and maybe others. How many rows go where is
- * known at run time only:
+ * along the expert axes and the rows of x along these and maybe others. The number of rows for each
+ * device is known at run time only:
  *
  *  - t[0] has room for all rows of all n devices along the expert axes, (n N, D), placed as x. A
  *    device has the rows of its experts in front, ordered by expert, then by where they come from;
@@ -22,7 +22,7 @@
  *     t = R.ccl.dispatch_tokens(x, ids, groups=[[0, 1]], num_experts=8)
  *     z = R.ccl.combine_tokens(y, ids, t[1], groups=[[0, 1]])
  *
- * Where all devices along the expert axes have the same rows, nothing is sent. Each takes the rows
+ * If all devices along the expert axes have the same rows, nothing is sent. Each takes the rows
  * of its experts, and what comes of them is partial over the expert axes, zeros for other rows:
  *
  *     t = R.dist.select_tokens(x, ids, first, num_experts=8, expert_axes=[0])
@@ -59,7 +59,7 @@ bool IsOfTokens(const ir::Expr& op);
 /*! \brief x (N, D) and ids (N,), placed alike along N; expert_axes are axes of their mesh. */
 ir::Call MakeDispatchTokens(const ir::Expr& x, const ir::Expr& ids, int64_t num_experts,
                             const std::vector<int>& expert_axes);
-/*! \brief rows (M, D) by experts (E, D, F), or (E, F, D) if they are transposed. Where both are
+/*! \brief rows (M, D) by experts (E, D, F), or (E, F, D) if they are transposed. If both are
  * sharded along D, the result is partial over these axes. \param room How many times as many rows
  * as are expected there is room for; for estimates, no result depends on it. */
 ir::Call MakeGroupedMatmul(const ir::Expr& rows, const ir::Expr& experts, const ir::Expr& counts,

@@ -3,7 +3,7 @@
  * \brief Calls between the Relax functions of a module.
  *
  * Function f calls g where a value in f, in a branch or in a local function too, is a call of g's
- * global variable. Where g is used otherwise (as an argument, in a tuple, as a result), it is a
+ * global variable. If g is used otherwise (as an argument, in a tuple, as a result), it is a
  * *value*: whoever gets it may call it. What the module does not define as a Relax function
  * (kernels, packed functions, variables that hold functions) is not in the graph. Example:
  *

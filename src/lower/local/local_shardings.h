@@ -79,7 +79,8 @@ struct KnownShardings {
 };
 
 /*! \brief The shardings that a function's attribute lists, by the variable's name; of a tuple's
- * tensors by "name.index". What is malformed, or on a mesh that the module lacks, is left out. */
+ * tensors by "name.index". An entry that is malformed, or on a mesh that the module lacks, is left
+ * out. */
 KnownShardings ReadLocalShardings(const ir::Function& function,
                                   const ir::GlobalInfoMap& global_infos,
                                   dialect::MeshTable* meshes);

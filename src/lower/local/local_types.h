@@ -2,15 +2,15 @@
  * \file lower/local/local_types.h
  * \brief Converts global types to those of one worker.
  *
- * A dimension of size d in n shards becomes d / n. Where d is a symbolic variable m of the
+ * A dimension of size d in n shards becomes d / n. If d is a symbolic variable m of the
  * function's signature, which has to divide since it is not padded (padding/dividing_sizes.h), m
  * itself is replaced by m' * k throughout the function, k the largest number of shards of a
  * dimension that is just m, so that the worker's signature defines m' by a dimension again:
  *
  *     x: DTensor((m, 8), "S[0]") on 4 devices  ->  x: Tensor((m', 8)), every other m becomes m' * 4
  *
- * A match_cast defines variables too, in the same way. What only parameters of another mesh define
- * is undefined here: the program then takes these sizes as a parameter.
+ * A match_cast defines variables too, in the same way. A variable that only parameters of another
+ * mesh define is undefined here: the program then takes these sizes as a parameter.
  */
 #ifndef DISTIR_LOWER_LOCAL_LOCAL_TYPES_H_
 #define DISTIR_LOWER_LOCAL_LOCAL_TYPES_H_

@@ -2,7 +2,7 @@
  * \file lower/stages/virtual_stages.h
  * \brief Assigns bindings to virtual stages, in functions whose devices have several stages each.
  *
- * What devices run for one stage must not wait for what they run for a later one, so they have a
+ * The work of devices for one stage must not wait for their work for a later one, so they have a
  * program per *virtual stage*. The function's attribute says in which order values go through its
  * meshes. A value that is sent to a mesh behind its own stays in its virtual stage; one that is
  * sent back is of the next virtual stage there. A virtual stage never decreases along dependencies.
@@ -14,7 +14,7 @@
  *     c = f(transfer(b))   on A    virtual stage 1: sent in 0 and received in 1
  *     d = g(transfer(c))   on B    virtual stage 1
  *
- * What depends on weights only, transfers of it included, is of the first virtual stage that uses
+ * A value that depends on weights only, with its transfers, is of the first virtual stage that uses
  * it.
  */
 #ifndef DISTIR_LOWER_STAGES_VIRTUAL_STAGES_H_

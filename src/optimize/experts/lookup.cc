@@ -168,7 +168,7 @@ class Reader {
     return ids;
   }
 
-  /*! \brief The padded entries of which a table is the first ones; else the table itself. Where ids
+  /*! \brief The padded entries of which a table is the first ones; else the table itself. If ids
    * outside of the table mean its last row, that row is not the last of the padded ones. */
   ir::Expr WithPadding(const ir::Expr& table, const std::string& mode) const {
     const ir::Call cut = CallBy("relax.strided_slice", table);

@@ -8,8 +8,8 @@
  *     a = R.nn.silu(h)                               # lifted: silu of x times up, row by row
  *     z = R.dist.combine_tokens(a, ids, t[1], ..)
  *
- * Which operators go row by row is read off their factor rules. Behind its rows a device has room
- * for more; what is computed there is never used. Where all devices have the same rows, each
+ * Row-wise operators are recognised by their factor rules. Behind its rows a device has room
+ * for more; what is computed there is never used. If all devices have the same rows, each
  * selects those of its experts, and the results are summed up (dialect/operators/token_dispatch.h).
  */
 #ifndef DISTIR_OPTIMIZE_EXPERTS_ROWS_H_

@@ -4,7 +4,7 @@
  *
  * All-reduces over the same axes, the *seeds*, become reduce-scatters along one dimension, and
  * every operator that their values reach stays sharded over these axes as long as its factor rule
- * computes its shards alone. What is used outside of the region is gathered behind its definition.
+ * computes its shards alone. A value used outside of the region is gathered behind its definition.
  *
  * Worked example, axes x, along dimension 0 (the region is a, s and n; n is gathered):
  *

@@ -297,7 +297,7 @@ class InstanceEmitter : public PlacementRewriter {
                                  ty_args, call.span()));
   }
 
-  // Its types state how it is computed. What is a Tensor so far is placed as solved.
+  // Its types state how it is computed. A plain Tensor is placed as solved.
   void EmitLocalView(const ir::Var& var, const ir::Call& call, const Node& node) {
     ffi::Array<ir::Expr> args;
     InOrder slots(node.operands);

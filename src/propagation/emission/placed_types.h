@@ -2,7 +2,7 @@
  * \file propagation/emission/placed_types.h
  * \brief Interns types of DTensors.
  *
- * The layers of a model have values of equal shapes and placements. Where these share a type, it is
+ * The layers of a model have values of equal shapes and placements. If these share a type, it is
  * made once, and passes that keep what they know of a type by its address find that.
  *
  * Worked example: the hidden states of 80 layers are R.DTensor((1, 2048, 8192), "float16",

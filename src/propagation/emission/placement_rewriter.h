@@ -2,8 +2,8 @@
  * \file propagation/emission/placement_rewriter.h
  * \brief Rewriter that brings expressions to wanted placements.
  *
- * What lies as wanted is used as it is; a constant is made where it is wanted; anything else is
- * redistributed, once per placement and scope. Tuples are taken apart where one of their tensors
+ * A value placed as wanted is used as it is; a constant is made where it is wanted; anything else
+ * is redistributed, once per placement and scope. Tuples are taken apart where one of their tensors
  * has to move.
  *
  * Worked example: `lv` is R.DTensor((8, 16), ..., "R"); asked for it as "S[0]", Placed emits

@@ -5,8 +5,8 @@
  * PropagateSharding decides (DecideCall), with what the ways cost, and redistributes the operands
  * to what the decided way needs. From then on the shardings of a call's tensors imply how it is
  * computed (ImpliedSharding): type inference, the passes (through rules::Decisions) and the
- * verifier read it so. Who changes a placed call, such as an optimisation that slices its operands,
- * asks what the new shardings imply, and writes them.
+ * verifier read it so. A pass that changes a placed call, such as an optimisation that slices its
+ * operands, asks what the new shardings imply, and writes them.
  *
  * Worked example: R.matmul of x (64, 64) and w (64, 64), rows of both over tp. x wants tp for the
  * rows of the product, w for the contracted dimension. DecideCall prices both ways; if the rows
@@ -44,7 +44,7 @@ struct CallSharding {
  * 2. No axis serves two factors. Those that results name come first, then by the size of the
  * operand they come from; decomposed factors last. Tensors that were placed as decided leave
  * nothing to choose; a program that is written by hand may.
- * 3. Where two dimensions would nest the same factors in opposite orders, the factor that chose
+ * 3. If two dimensions would nest the same factors in opposite orders, the factor that chose
  * last is replicated: no mesh names both.
  *
  * \param operands, results Known shardings; null where a tensor has none (a constant, a result to

@@ -60,7 +60,7 @@ struct DecomposedFactor {
   /*! \brief Fraction of all shards that a shard gets: of the results where elements
    * move, else of the operands. */
   double part = 0;
-  /*! \brief Blocked: propagation does not carry a sharding through the call along it. Where operand
+  /*! \brief Blocked: propagation does not carry a sharding through the call along it. If operand
    * and result both have the sharding for other reasons, the call is computed so. Example: the
    * dimension that a split cuts into queries, keys and values. Other factors are pass-through. */
   bool is_blocked = false;

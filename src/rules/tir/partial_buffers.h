@@ -2,7 +2,7 @@
  * \file rules/tir/partial_buffers.h
  * \brief Finds buffers of a kernel that would hold partial results if its reductions were sharded.
  *
- * A reduction over a sharded class leaves its buffer partial over that class. What is computed from
+ * A reduction over a sharded class leaves its buffer partial over that class. A value computed from
  * a partial buffer is partial in turn, if the computation commutes with the reduction; otherwise
  * the class is pinned, since every device then needs the finished result.
  *

@@ -152,7 +152,7 @@ class Communicator {
 
   /*!
    * \brief The call of a function that the worker's step is part of: a number that all workers have
-   *        for it. What is transferred between meshes stays within a call, whose parts may be
+   *        for it. A transfer between meshes stays within a call, whose parts may be
    *        several steps.
    */
   int64_t call() const { return call_; }

@@ -3,7 +3,7 @@
  * \brief Interface of a library that carries messages between workers of different hosts.
  *
  * One worker's end. Messages of one worker to another arrive in the order in which they were sent;
- * sending does not wait for who receives. What has been sent goes on its way, and what arrives is
+ * sending does not wait for who receives. Sent data goes on its way, and what arrives is
  * received, while somebody calls Progress, and slowly otherwise.
  *
  * Example, both sides of one message:

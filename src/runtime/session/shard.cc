@@ -45,7 +45,7 @@ ffi::Tensor AllocateTensor(const ffi::Shape& shape, DLDataType dtype) {
   return allocate(shape, dtype, kHost, ffi::Optional<ffi::String>()).cast<ffi::Tensor>();
 }
 
-// For large tensors that stay: it goes back to the system with them. What threads allocate
+// For large tensors that stay: it goes back to the system with them. Memory that threads allocate
 // otherwise comes from arenas, which keep much of it when it is freed.
 struct OwnPages {
   static size_t BytesOf(const DLTensor& tensor) { return ffi::GetDataSize(tensor); }

@@ -15,7 +15,7 @@
  * each member sent to each member of another host, it would be m times as much.
  *
  * So sums of floats are added in another order, which depends on the hosts alone: results are the
- * same on all members and in every run. Where bits have to be those of one host, and for floats of
+ * same on all members and in every run. If bits have to be those of one host, and for floats of
  * 16 and 8 bits, which are rounded once, a reduction does not go this way but like that of a group
  * which is not host by host.
  *

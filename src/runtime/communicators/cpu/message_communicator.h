@@ -2,7 +2,7 @@
  * \file runtime/communicators/cpu/message_communicator.h
  * \brief Collectives between workers that share no address space, as messages.
  *
- * What is large goes in chunks. An all-reduce of a chunk has two rounds: each member gets its part
+ * Large data goes in chunks. An all-reduce of a chunk has two rounds: each member gets its part
  * of the chunk from all others and reduces it, then sends the result to all of them. A small one,
  * or one of two members, has one round: everybody gets everything and reduces it for itself. A
  * reduction goes in group order either way, so results have the same bits as those of workers that

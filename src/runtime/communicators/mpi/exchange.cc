@@ -175,7 +175,7 @@ void Exchange::Send(int source, int target, const char* bytes, int64_t num_bytes
 }
 
 void Exchange::Progress() {
-  // Whoever has the lock looks for all.
+  // The holder of the lock looks for all.
   const std::unique_lock<std::mutex> lock(mpi_.mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;
   CheckFailed();

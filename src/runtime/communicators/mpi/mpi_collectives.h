@@ -2,7 +2,7 @@
  * \file runtime/communicators/mpi/mpi_collectives.h
  * \brief MPI's own collectives between hosts, all of them non-blocking: one worker's end.
  *
- * Which calls they take is decided here, in Takes, from what MPI can do as this project does it,
+ * Takes decides which calls they take, from what MPI can do as this project does it,
  * and from measurements (docs/clusters.md):
  *  - an all-gather and an all-to-all of any dtype;
  *  - max and min of integers, and sums and products of those of 32 and 64 bits, which have one

@@ -3,8 +3,8 @@
  * \brief NCCL communicator of one rank in one group, which another thread may abort.
  *
  * Its worker enqueues operations through it, and is the only one that may free it while a call of
- * NCCL uses it. Who ends several of them tells all before it waits for any, because the kernel of
- * one may be queued behind that of another:
+ * NCCL uses it. A thread that ends several of them tells all before it waits for any, because the
+ * kernel of one may be queued behind that of another:
  *
  *  - ncclCommRevoke, which NCCL has from 2.28 on, makes kernels and calls return and frees nothing:
  *    it may come while the worker is inside NCCL. The worker destroys the communicator.

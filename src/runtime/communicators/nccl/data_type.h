@@ -2,8 +2,8 @@
  * \file runtime/communicators/nccl/data_type.h
  * \brief Maps dtypes and reductions to NCCL's.
  *
- * What only moves is moved as bytes, so every dtype can be. Reductions are those that NCCL has;
- * bools are uint8 of 0 and 1, where `or` is the maximum and `and` the minimum.
+ * Data that is only moved is moved as bytes, so every dtype can be. Reductions are those that NCCL
+ * has; bools are uint8 of 0 and 1, where `or` is the maximum and `and` the minimum.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_DATA_TYPE_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_DATA_TYPE_H_

@@ -9,7 +9,7 @@
  * from it when they are opened, which all workers of the session do together.
  *
  * Operations are enqueued on TVM's current stream of the device, which is one of the worker's own.
- * What fails on the device shows in a later call, at the latest in Synchronize. No two sessions
+ * A failure on the device shows in a later call, at the latest in Synchronize. No two sessions
  * have a device together: of one process (device_claim.h), or of several (device_lock.h).
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_NCCL_BACKEND_H_

@@ -5,7 +5,7 @@
  * TVM's virtual machine calls the worker around each of its calls (RecordOperator in step.cc). A
  * worker that is profiled notes the time there, on a GPU once all that was enqueued is done, so
  * that nothing overlaps. Events are nested: in a step lie its operators, in the call of a function
- * those of the function. What the machine does for itself (memory, shapes) is left out.
+ * those of the function. Work of the machine itself (memory, shapes) is left out.
  *
  * Recording takes some 0.2 us for an operator; a worker that is not profiled looks at one pointer.
  */

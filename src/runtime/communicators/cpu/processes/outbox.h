@@ -3,7 +3,7 @@
  * \brief Messages of a worker in shared memory that others have not read yet.
  *
  * Messages are blocks of the sender's arena. Each receiver counts down when it has read; the sender
- * uses the block again. What is in flight is limited by the machine's memory only, so senders
+ * uses the block again. Messages in flight are limited by the machine's memory only, so senders
  * need not wait; the last block that was returned is used first, as it is in the cache.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_PROCESSES_OUTBOX_H_

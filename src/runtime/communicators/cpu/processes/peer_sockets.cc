@@ -93,7 +93,7 @@ ssize_t PeerSockets::Connection::Receive(char* data, size_t size) {
   return -1;
 }
 
-// With TLS the rest of a header shares a record with what follows it. What was not sent is staged
+// With TLS the rest of a header shares a record with what follows it. Unsent bytes are staged
 // the same way again, as TLS wants it.
 ssize_t PeerSockets::Connection::Send(iovec (&parts)[2]) {
   if (tls == nullptr) {

@@ -50,7 +50,7 @@ ProcessTransport::ProcessTransport(std::shared_ptr<SharedMemory> memory, int ran
   }
 }
 
-// Whoever receives all this needs room for the results, too, so half of the memory is never enough
+// A receiver of all this needs room for the results, too, so half of the memory is never enough
 // for one that does.
 Room ProcessTransport::RoomForPeers() const {
   return {&memory_->unread_bytes(), memory_->arena_bytes() / 2};

@@ -3,7 +3,7 @@
  * \brief The CUDA device of a worker whose backend communicates in host memory (worker_device.h).
  *        Registered under the name "cuda".
  *
- * It is chosen, locked and driven as that of NCCL's workers. What goes to the device goes through
+ * It is chosen, locked and driven as that of NCCL's workers. Data for the device goes through
  * pinned memory (staging.h); what comes from it is copied to memory that is not pinned, once all
  * that comes before is done.
  */

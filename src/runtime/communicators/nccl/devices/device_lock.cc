@@ -145,7 +145,7 @@ DeviceLock::DeviceLock(int device, const std::string& session, bool is_process,
   const std::string name = NameOf(session);
   const auto limit = std::chrono::steady_clock::now() + kEndOfHolders;
   while (true) {
-    // Who holds the lock of the folder looks at it and adds a file.
+    // The holder of the folder's lock looks at it and adds a file.
     const Descriptor guard(open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     DISTIR_REQUIRE(guard.valid(), RuntimeError)
         << folder << "/.lock cannot be opened: " << std::strerror(errno);

@@ -3,8 +3,8 @@
  * \brief Cache of device memory for a library that communicates from it.
  *
  * It is cudaMalloc's and not that of CUDA's pool, which not every library can register with a
- * network card or share between processes. What a library still has when a worker ends is freed
- * when the library gives it back, by whichever thread.
+ * network card or share between processes. Memory that a library still has when a worker ends is
+ * freed when the library gives it back, by whichever thread.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_LIBRARY_BUFFERS_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_NCCL_DEVICES_LIBRARY_BUFFERS_H_
