@@ -98,7 +98,7 @@ class Mark:
             entries.append(short_entry(Dim(*names, open=number in self.open, priority=priority)))
         if not self.replicated:
             return tuple(entries)
-        # What the notation calls an axis is what it calls a vector that is sharded by it.
+        # The name of an axis is read off the notation of a vector that is sharded by it.
         vector = relax.TensorType(ndim=1, dtype="float32")
         replicated: list[str] = []
         for axis in self.replicated:

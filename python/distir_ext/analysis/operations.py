@@ -27,7 +27,7 @@ def simulated_kind(kind: str) -> int:
 
 
 def form_of_members(kind: str, plan: str) -> str:
-    """Returns how a collective states its members: by groups, or by one of two kinds of plans."""
+    """Returns the form of a collective's members: groups, or one of two kinds of plans."""
     return records()[kind].members if plan else "groups"
 
 

@@ -372,7 +372,7 @@ class _FunctionCollectives:
 
 def _sized(called: CalledCollective, given: Any) -> Any:
     """The type of what a worker sends to all."""
-    # What is combined has room for the rows of all devices.
+    # The operand of a combination has room for the rows of all devices.
     if called.sent is None or called.record.name == names.combine_tokens:
         return given
     if not called.rows:

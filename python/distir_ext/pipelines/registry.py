@@ -33,7 +33,7 @@ PHASES = ("annotated", "propagated", "legalized", "lowered", "runtime")
 
 ENTRY_POINTS = "distir_ext.passes"
 
-# What a configuration says of every pass, so that no option has such a name.
+# Keys of every pass in a configuration, which no option may have as a name.
 RESERVED = ("phase", "enabled", "target")
 
 _REQUIRED = inspect.Parameter.empty

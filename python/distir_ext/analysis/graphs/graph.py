@@ -75,7 +75,7 @@ class Graph:
             ) from error
         except subprocess.CalledProcessError as error:
             raise RuntimeError(f"dot failed: {error.stderr.strip()}") from error
-        # What is before the picture itself has no place in a page.
+        # The XML header in front of the picture cannot be part of a page.
         picture = done.stdout[done.stdout.index("<svg") :]
         if path is not None:
             Path(path).write_text(picture, encoding="utf-8")

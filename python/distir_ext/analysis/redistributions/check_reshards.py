@@ -85,7 +85,7 @@ def _message(costly: list[Reshard], above: float) -> Iterator[str]:
     for each in costly[:_MOST]:
         yield f"{each} in `{each.function}`"
         for chain in (each.source_cause, each.target_cause):
-            # What is sharded how, and by which statement, without the steps between.
+            # The sharded tensor and the statement that shards it, without the steps between.
             heads = [line for line in chain if not line.startswith(" ")]
             yield from (f"    {line}" for line in (*heads[-1:], *chain[-1:]))
         if each.suggestion is not None:

@@ -211,7 +211,7 @@ class Writer(RegionWriter):
                 self.program.problem(op, f"{op.name} {error}")
             self._stand_in(op)
         except (RuntimeError, TypeError, ValueError) as error:
-            # What Relax refuses.
+            # Relax refuses the operator.
             if not self.program.problems:
                 line = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 self.program.problem(op, f"{op.name} is refused by Relax: {line}")

@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("distir_ext.interop.onnx")
 _NUMBERED = re.compile(r"(onnx::\w+|_?val|t|transpose|permute)?_?\d*")
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _SCOPE_IN_TEXT = re.compile(r"\bscope: (\S+)")
-# Which inputs of an operator are weights of the module that it is of.
+# Inputs of an operator that are weights of its module.
 _ROLES: Mapping[str, Mapping[int, str]] = {
     "MatMul": {0: "weight", 1: "weight"},
     "Gemm": {1: "weight", 2: "bias"},
