@@ -93,7 +93,7 @@ class _Bench:
     advance: Callable[[], None]
 
     def per_step(self, program: _Program, steps: int) -> float:
-        """Seconds of a step of a program: what twice as many steps take more."""
+        """Returns the seconds of a step: the extra time of twice as many steps."""
         once, twice = (self._run(program, count) for count in (steps, 2 * steps))
         rounds = [(once(), twice()) for _ in range(_REPEATS + 1)][1:]
         self.advance()

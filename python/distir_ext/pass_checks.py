@@ -60,7 +60,7 @@ class CheckPasses:
             )
 
     def run_after_pass(self, mod: Any, info: tvm.transform.PassInfo) -> None:
-        """Refuses what a pass has broken."""
+        """Raises an error if a pass has broken the module."""
         if not self.broken or not (reached := _phase_of_dtensors(mod)):
             return
         for gv, function in mod.functions_items():

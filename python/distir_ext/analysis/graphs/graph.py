@@ -30,7 +30,7 @@ _SECONDS = 120
 
 @dataclass(frozen=True)
 class Graph:
-    """A module as a graph: operators, how what they read is sharded, and what moves.
+    """Graph of a module: operators, shardings of their operands, and redistributions.
 
     Notebooks show it as a picture, where Graphviz is installed.
     """

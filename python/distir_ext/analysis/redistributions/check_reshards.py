@@ -1,4 +1,4 @@
-"""Stops, or warns, where a module redistributes what nobody asked to be redistributed."""
+"""Stops, or warns, where a module has redistributions that no annotation asks for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def CheckReshards(  # noqa: N802 - passes are named as TVM names its own
 
 
 def check_policy(reshards: str, reshards_above: float) -> None:
-    """Refuses what is no policy.
+    """Raises an error unless the policy and its limit are valid.
 
     Raises:
         ValueError: as :func:`CheckReshards`.

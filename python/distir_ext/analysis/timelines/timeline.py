@@ -1,4 +1,4 @@
-"""When devices run what: the events of a simulation, what they add up to, and the critical path."""
+"""Timelines: the events of a simulation, their sums, and the critical path."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def names_of_proto(proto: Any) -> WeightNames:
 
 
 def report(names: WeightNames) -> None:
-    """Logs what was renamed and what was not."""
+    """Logs the weights that were renamed, and those that were not."""
     for name, new in names.renamed.items():
         LOGGER.info("%s is called %s", name, printable_line(new))
     for name, why in names.kept.items():

@@ -1,4 +1,4 @@
-"""Custom calls, by the name of what they call: ``@mhlo.topk`` is entered under this name."""
+"""Translates custom calls by the name of their target, as ``@mhlo.topk``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions, windows and orders: what has a function of scalars as its region."""
+"""Translates reductions, windows and sorts, whose regions are functions of scalars."""
 
 from __future__ import annotations
 

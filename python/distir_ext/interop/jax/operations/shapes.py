@@ -156,7 +156,7 @@ def _concatenate(writer: Writer, op: Operation) -> Known:
 
 
 def joined(writer: Writer, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
-    """Tensors behind each other."""
+    """Concatenates tensors."""
     return parts[0] if len(parts) == 1 else writer.emit(relax_op.concat(list(parts), axis))
 
 
