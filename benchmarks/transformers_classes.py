@@ -222,7 +222,7 @@ def tiny_model(model_class: Any, ids: Any) -> tuple[Any, Any]:
 
 
 def attempt(name: str, plans: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Returns a row for each plan: the outcome for a class."""
+    """Yields a row for each plan: the outcome for a class."""
     import numpy as np
     import torch
     import transformers
