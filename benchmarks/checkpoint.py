@@ -89,7 +89,7 @@ def touch(num_bytes: int) -> None:
 
 
 def drop_files() -> None:
-    """Has the system forget what it has of files in memory."""
+    """Drops files from the page cache."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("1\n", encoding="ascii")
 

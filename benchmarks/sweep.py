@@ -54,7 +54,7 @@ def processor_time() -> float:
 
 
 def main() -> None:
-    """Prints the sweep, and what it took."""
+    """Prints the sweep, and its time."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--model", choices=MODELS, default="70B")
     parser.add_argument("--devices", type=int, default=64)

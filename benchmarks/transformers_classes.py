@@ -204,7 +204,7 @@ def _is_set(config: Any, name: str) -> bool:
 
 
 def tiny_model(model_class: Any, ids: Any) -> tuple[Any, Any]:
-    """A random model of a class, and what torch computes with it."""
+    """Returns a random model of a class, and its results in torch."""
     import torch
 
     failure: Exception = ValueError("it has no configuration")
@@ -222,7 +222,7 @@ def tiny_model(model_class: Any, ids: Any) -> tuple[Any, Any]:
 
 
 def attempt(name: str, plans: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A row for each plan: what became of a class."""
+    """Yields a row for each plan: the outcome for a class."""
     import numpy as np
     import torch
     import transformers

@@ -99,7 +99,7 @@ def mesh_shape(text: str) -> tuple[int, int]:
 
 
 def table(outcomes: Mapping[str, tuple[Outcome, Sequence[Collective]]]) -> Table:
-    """Speed, and what a step of decoding communicates, by name of the program."""
+    """Returns a table of speed, and of the communication of a decode step, by program."""
     result = Table(
         "program",
         "prefill",

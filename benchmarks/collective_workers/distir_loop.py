@@ -48,7 +48,7 @@ def _call(collective: str, num_workers: int) -> tuple[str, list]:
 
 @functools.lru_cache
 def _machine(collective: str, num_workers: int, calls: int, thread: int):
-    """A program of (operand, result) that calls the collective so many times; one per thread."""
+    """Returns a program of (operand, result) with `calls` collectives, cached by thread."""
     builder = relax.ExecBuilder()
     name, constants = _call(collective, num_workers)
     with builder.function("main", num_inputs=2):

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent
 # A run of one library takes no longer, in seconds.
 LIMIT = 400
 
-# How sessions go over MPI: whether sums have group order, and whether collectives are by the rule,
+# Options of sessions over MPI: whether sums have group order, and whether collectives are by rule,
 # by messages, or MPI's own wherever they can be.
 MPI_LIBRARIES = {
     "MPI": (True, ""),

@@ -32,7 +32,7 @@ class Plan:
 
 
 def megatron(name: str, shape: tuple[int, ...]) -> Dims:
-    """Columns of what expands, rows of what contracts (arXiv:1909.08053)."""
+    """Shards columns of expanding weights, rows of contracting ones (arXiv:1909.08053)."""
     if name in _COLUMNS:
         return (None, "tp")
     return ("tp", None) if name in _ROWS else (None,) * len(shape)

@@ -156,7 +156,7 @@ class ScaleProgram:
     sizes: tuple[int, ...]
 
     def units(self, size: int) -> int:
-        """Returns what a time is divided by; `size` axes of size 2 make 2 ** size devices."""
+        """Returns the divisor of a time; `size` axes of size 2 make 2 ** size devices."""
         return 2**size if self.unit == "axes" else size
 
 

@@ -48,7 +48,7 @@ def tables(config: LlamaConfig, at: nn.Tensor) -> Positions:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention over what was cached and what comes.
+    """Grouped-query attention over cached and new positions.
 
     The heads are two dimensions, (kv_heads, group), so that a mesh axis that divides the key and
     value heads shards queries, keys and values alike.
@@ -92,7 +92,7 @@ class Attention(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after a norm and added to what came in."""
+    """Attention and feed-forward, each after a norm and with a residual connection."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()

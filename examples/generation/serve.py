@@ -20,7 +20,7 @@ from generation.llama import SHARDING, LlamaConfig, export
 SEED = 1
 
 Tokens = npt.NDArray[np.int64]
-# What runs "prefill" and "decode": inputs to the next token and the caches.
+# Runs "prefill" and "decode": inputs to the next token and the caches.
 Functions = Mapping[str, Callable[..., Any]]
 
 

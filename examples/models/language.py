@@ -125,7 +125,7 @@ def randomly(model_class: Any, config: Any) -> torch.nn.Module:
 
 
 def export(name: str, model: torch.nn.Module, tensor: Plan, sharded: Plan, batch: int) -> Model:
-    """Imports a model, with what torch computes for random ids."""
+    """Imports a model, with the results of torch for random ids."""
     generator = torch.Generator().manual_seed(SEED)
     ids = torch.randint(SIZES["vocab_size"], (batch, SEQUENCE), generator=generator)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Partitions a model, runs it on CPU workers, and says what that cost."""
+"""Partitions a model, runs it on CPU workers, and reports its communication."""
 
 from __future__ import annotations
 

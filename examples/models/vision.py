@@ -13,7 +13,7 @@ SEED = 23
 
 
 class Block(nn.Module):
-    """A convolution to more channels and one back, added to what came in."""
+    """Residual block: a convolution to more channels and one back."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One annotation: what a mesh and dims, as users state them, mean for a tensor.
+"""Annotations: mesh and dims, as users state them, checked against a tensor.
 
 Every way to annotate (``annotate``, ``constrain``, ``ShardingMutator``) comes through here, so all
 of them take the same meshes and dims and refuse the same mistakes.
@@ -98,7 +98,7 @@ class Mark:
             entries.append(short_entry(Dim(*names, open=number in self.open, priority=priority)))
         if not self.replicated:
             return tuple(entries)
-        # What the notation calls an axis is what it calls a vector that is sharded by it.
+        # The name of an axis is read off the notation of a vector that is sharded by it.
         vector = relax.TensorType(ndim=1, dtype="float32")
         replicated: list[str] = []
         for axis in self.replicated:
@@ -261,7 +261,7 @@ def function_to_annotate(mod: tvm.IRModule, func: str) -> relax.Function:
 
 
 def split_mesh(entry: Any, default: Mesh) -> tuple[Any, Any]:
-    """Takes apart what is stated of a tensor: dims, ``(mesh, dims)``, or JAX's NamedSharding."""
+    """Splits a stated sharding of a tensor: dims, ``(mesh, dims)``, or JAX's NamedSharding."""
     if isinstance(entry, tuple) and len(entry) == 2 and is_mesh(entry[0]):
         return entry[0], entry[1]
     return read_sharding(entry) or (default, entry)

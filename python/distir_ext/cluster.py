@@ -1,4 +1,4 @@
-"""Devices, and what joins them: the numbers that plans and estimates are made with."""
+"""Devices and links: the numbers that plans and estimates are made with."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ class Cluster(Shown):
         device: Device | str | Mapping[str, Any] | None = None,
         times: Mapping[str, Mapping[int, Mapping[float, float]]] | None = None,
     ) -> Cluster:
-        """All devices joined alike; what is assumed where nothing is stated.
+        """Returns a cluster whose devices are all joined alike, as in the default cluster.
 
         Args:
             link: Link between any two of them.

@@ -115,7 +115,7 @@ def _elements(kind: _Kind, size: int, members: int) -> int:
 
 
 def _program(timed: Sequence[_Timed], mesh: Mesh) -> tvm.IRModule:
-    """Calls each collective on a weight, or on a sum of it and what comes before.
+    """Returns a program that calls each collective on a weight, or on its sum with earlier results.
 
     A small sum over the group comes first, so that its members begin at the same time.
     """
@@ -146,7 +146,7 @@ def _program(timed: Sequence[_Timed], mesh: Mesh) -> tvm.IRModule:
 
 
 def _seconds(profile: Profile) -> Iterator[float]:
-    """Of every second collective of a program: before each stands a small sum."""
+    """Yields the seconds of every second collective; a small sum precedes each."""
     by_device: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for event in profile.events:
         if event.kind == "collective":

@@ -1,4 +1,4 @@
-"""Checks that a communication backend computes what it should, on programs that use all of it.
+"""Checks a communication backend on programs that use all of it.
 
 For authors of backends, and for whoever sets one up on a new machine::
 
@@ -48,7 +48,7 @@ _TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
 
 @dataclass(frozen=True)
 class _Case:
-    """A function of one array, where the array and the result are sharded, and what comes out."""
+    """Function of one array, the shardings of array and result, and the expected result."""
 
     text: str
     array: np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ class _Case:
 
 
 class ConformanceError(AssertionError):
-    """A backend does not compute what it should; the message lists what."""
+    """Error about a backend whose results are wrong; the message lists the failures."""
 
 
 def check_backend(

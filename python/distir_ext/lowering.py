@@ -48,7 +48,7 @@ def run_pipeline(
     until: str,
     optimize_options: Mapping[str, Any],
 ) -> tvm.IRModule:
-    """Runs what the module lacks of a pipeline.
+    """Runs the passes of a pipeline that the module still needs.
 
     Args:
         mod: A module in any phase.

@@ -93,7 +93,7 @@ class _Bench:
     advance: Callable[[], None]
 
     def per_step(self, program: _Program, steps: int) -> float:
-        """Seconds of a step of a program: what twice as many steps take more."""
+        """Returns the seconds of a step: the extra time of twice as many steps."""
         once, twice = (self._run(program, count) for count in (steps, 2 * steps))
         rounds = [(once(), twice()) for _ in range(_REPEATS + 1)][1:]
         self.advance()
@@ -142,7 +142,7 @@ def _measure_device(bench: _Bench) -> DeviceSpeed:
     cached = [bench.per_step(_products((1, rows)), 32) for rows in _CACHED]
     # Chains of operators by element become one kernel each, whose values stay in registers.
     arithmetic = bench.per_step(_by_element(lambda x, w: op.add(op.multiply(x, w), w)), 8)
-    # Where tanh is written out it has its operand several times, so that long chains explode.
+    # TVM writes tanh out, and repeats its operand, so that long chains explode.
     tanh = bench.per_step(_by_element(lambda x, w: op.tanh(op.add(x, w))), 1)
     bandwidth = 4 * _STREAM**2 / stream
     return DeviceSpeed(
@@ -275,7 +275,7 @@ def measure_cluster(num_workers: int = 2, workers: str = "threads") -> Cluster:
     launch = sums[0][1]
     share = 2 * (num_workers - 1) / num_workers
     bandwidth = statistics.geometric_mean(share * size / seconds for size, seconds in sums[2:])
-    # What a small collective takes is not told apart into its launch and its messages.
+    # The time of a small collective is not divided into its launch and its messages.
     link = Link(latency=0.0, bandwidth=bandwidth)
     return Cluster.uniform(link, launch=launch, device=device, times=host.times)
 

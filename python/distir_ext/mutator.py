@@ -79,7 +79,7 @@ class ShardingMutator(relax.PyExprMutator):
 
     @staticmethod
     def callee(call: relax.Call) -> str:
-        """The name of what is called: "mlp" for a function, "relax.matmul" for an operator.
+        """Returns the name of the callee: "mlp" for a function, "relax.matmul" for an operator.
 
         Args:
             call: A call of the function.

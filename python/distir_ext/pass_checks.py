@@ -9,8 +9,8 @@ from tvm import relax
 
 from distir_ext._compile.steps import phase
 
-# What passes of TVM 0.27 need that DTensors do not have. Others fail for what a program has; these
-# do for any. tests/pipelines/test_tvm_passes.py tries all passes of relax.transform.
+# Needs of passes of TVM 0.27 that DTensors do not meet in any program; other passes fail only for
+# some programs. tests/pipelines/test_tvm_passes.py tries all passes of relax.transform.
 _NEEDS = {
     "BindParams": "a weight that is bound is a Tensor, not a DTensor",
     "CallTIRRewrite": "it takes the result of R.call_tir for a Tensor",
@@ -60,7 +60,7 @@ class CheckPasses:
             )
 
     def run_after_pass(self, mod: Any, info: tvm.transform.PassInfo) -> None:
-        """Refuses what a pass has broken."""
+        """Raises an error if a pass has broken the module."""
         if not self.broken or not (reached := _phase_of_dtensors(mod)):
             return
         for gv, function in mod.functions_items():

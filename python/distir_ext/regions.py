@@ -1,4 +1,4 @@
-"""The operators of manual regions, emitted where a program is written; for what writes regions."""
+"""Emits the operators of manual regions where a program is written."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class PassReport(Shown):
 
 @contextlib.contextmanager
 def pass_reports() -> Iterator[list[PassReport]]:
-    """Collects what passes of distir_ext do within the block, in the order in which they end.
+    """Collects reports of passes of distir_ext within the block, in the order in which they end.
 
     A pass that ran others that it implies has its report behind theirs, and its time includes them.
 
@@ -94,7 +94,7 @@ def pass_reports() -> Iterator[list[PassReport]]:
 
 
 def install() -> None:
-    """Registers what the native library calls when a pass has ended."""
+    """Registers the callback that the native library calls at the end of a pass."""
     tvm_ffi.register_global_func("distir.report", record)
 
 

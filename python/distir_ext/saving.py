@@ -147,7 +147,7 @@ def _save_program(
 
 @short_tracebacks
 def load(path: str | os.PathLike[str]) -> Any:
-    """Reads what :func:`save` wrote.
+    """Reads the files of :func:`save`.
 
     Nothing of it is run, and no array is read but the names, types and sizes. What is from
     elsewhere is checked (docs/security.md).

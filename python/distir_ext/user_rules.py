@@ -18,7 +18,7 @@ def register_rule(
     *,
     replace: bool = False,
 ) -> None:
-    """States what an operator or a packed function means for sharding.
+    """Registers the sharding rule of an operator or a packed function.
 
     The rule holds in this process for every pass that runs afterwards, and goes before the table's
     rule of an operator. Stating the same rule again changes nothing. Every worker calls the

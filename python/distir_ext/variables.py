@@ -40,7 +40,7 @@ def variable_shardings(mod: tvm.IRModule, function: relax.Function) -> list[Vari
         ValueError: Names of mesh axes in the module do not fit its meshes.
     """
     notation = Notation(mod)
-    # What LowerDistIR noted of the tensors of a worker's program, by name.
+    # Shardings that LowerDistIR noted for the tensors of a worker's program, by name.
     noted = tvm_ffi.get_global_func("distir.lower.WorkerShardings")(mod, function)
     in_worker = {str(name): str(text) for name, text in noted.items()}
     variables = [(param, None) for param in function.params]

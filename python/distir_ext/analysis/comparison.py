@@ -108,7 +108,7 @@ class Comparison(Printed):
 
 @short_tracebacks
 def compare(predicted: Any, measured: Profile) -> Comparison:
-    """Compares what was predicted of a program with what it took.
+    """Compares predicted times of a program with measured ones.
 
     Args:
         predicted: An :class:`Estimate` of the same module for a cluster of the devices that it was

@@ -59,7 +59,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """One call of an operator as if it were computed alone: what fusion saves is not counted."""
+    """Cost of one call of an operator, without the savings of fusion."""
 
     function: str
     """The function of the lowered module."""

@@ -14,7 +14,7 @@ from distir_ext.communication.collectives import Collective, Collectives
 
 
 def sharding_table(rows: Sequence[TensorSharding]) -> Table:
-    """A table of what :func:`distir_ext.analysis.shardings` gives.
+    """Returns a table of :func:`distir_ext.analysis.shardings`.
 
     Tensors whose names differ in numbers only, and that are alike in all else, share a row, in
     which these numbers are ``*``.
@@ -31,7 +31,7 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
 
 
 def collective_table(collectives: Iterable[Collective]) -> Table:
-    """A table of what :func:`distir_ext.analysis.collectives` gives; equal ones share a row.
+    """Returns a table of :func:`distir_ext.analysis.collectives`; equal ones share a row.
 
     Args:
         collectives: Collectives of a program.

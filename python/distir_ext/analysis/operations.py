@@ -27,13 +27,13 @@ def simulated_kind(kind: str) -> int:
 
 
 def form_of_members(kind: str, plan: str) -> str:
-    """Returns how a collective states its members: by groups, or by one of two kinds of plans."""
+    """Returns the form of a collective's members: groups, or one of two kinds of plans."""
     return records()[kind].members if plan else "groups"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An operation and what it takes part in."""
+    """Operation with its communication, if it takes part in one."""
 
     operation: Operation
     after: After
@@ -112,7 +112,7 @@ class OperationReader:
 
 
 class _Walk:
-    """One walk through a program, which goes into the functions that it calls."""
+    """Walk through a program, and through the functions that it calls."""
 
     def __init__(self, reader: OperationReader, stage: int) -> None:
         self._reader = reader
@@ -171,7 +171,7 @@ class _Walk:
         return _resolved(body.result_after, given, entry)
 
     def _step(self, function: FunctionSteps, step: Step, after: After, layer: str) -> After:
-        """A kernel, a collective, or a collective with a kernel behind it, which is fused to it."""
+        """Adds a kernel, a collective, or a collective with a kernel that is fused to it."""
         if step.kind == "collective":
             call = self._reader.collective_of(function).get(id(step))
             kind = step.callee if call is None else call.kind

@@ -65,7 +65,7 @@ class PipelineLayout:
         }
 
     def check_sends(self, function: str) -> None:
-        """Refuses what sends that wait could not end.
+        """Raises ValueError where blocking sends would deadlock.
 
         Raises:
             ValueError: Devices have several stages each.

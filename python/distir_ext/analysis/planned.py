@@ -1,4 +1,4 @@
-"""From a module of any phase to what the devices of a cluster run: checked, lowered, planned."""
+"""Plans the programs of a cluster's devices from a module of any phase."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def lowered_programs(
 
 
 def check_cluster(cluster: Any) -> None:
-    """Refuses what says nothing of devices.
+    """Raises an error unless the cluster states its devices.
 
     Raises:
         ValueError: The cluster has no device.

@@ -22,7 +22,7 @@ class Repeat:
 
     @property
     def end(self) -> int:
-        """The first index behind it."""
+        """Index of the first element after it."""
         return self.start + self.period * self.count
 
 

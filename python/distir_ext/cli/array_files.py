@@ -21,7 +21,7 @@ from distir_ext._signature.specs import TensorSpec
 from distir_ext._text.printable import printable_line
 from distir_ext.cli.shared.files import existing
 
-# What zipfile and NumPy raise of files that are none, or damaged.
+# Exceptions of zipfile and NumPy about damaged files, or files of another kind.
 _DAMAGED = (
     AttributeError,
     EOFError,

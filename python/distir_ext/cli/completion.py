@@ -9,7 +9,7 @@ from distir_ext.cli.shared.parser import Commands, Parser
 
 SHELLS = ("bash", "zsh", "fish")
 
-# What an argument is, by what stands for it in the help.
+# Kinds of arguments by their placeholders in the help.
 _FILES = ("FILE", "PROGRAM")
 _FOLDERS = ("DIR",)
 

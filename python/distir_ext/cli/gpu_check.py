@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks the GPUs, or downloads what that needs."""
+    """Checks the GPUs, or downloads the packages that the check needs."""
     from distir_ext.cli.shared.output import console
     from distir_ext.gpu_check.bundle import make_bundle
     from distir_ext.gpu_check.run import run_gpu_check

@@ -16,7 +16,7 @@ from distir_ext.cli.shared.sharded import add_sizes, sizes_of
 # As in distir_ext.hints.verification, which imports TVM.
 _ALL = "all"
 _TOLERANCE_VARIABLE = "DISTIR_VERIFY_TOL"
-# What --hints takes but files.
+# Values of --hints that are no files.
 _DETECT, _CONFIG = "detect", "config"
 
 EXAMPLE = "distir verify-hints llama --config tp-only"

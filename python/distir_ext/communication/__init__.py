@@ -1,1 +1,1 @@
-"""The collectives of lowered programs: behind ``distir_ext.analysis`` and ``dx.build``."""
+"""Collectives of lowered programs, for ``distir_ext.analysis`` and ``dx.build``."""

@@ -95,7 +95,7 @@ def _rows(
 
 
 def _builtin(call: relax.Call) -> tuple[str, Sequence[Any]]:
-    """The builtin that a call calls, and what with; nothing where it calls none."""
+    """Returns the builtin that a call invokes, and its arguments; nothing for other calls."""
     callee, is_operator = call.op, isinstance(call.op, tvm.ir.Op)
     if is_operator and callee.name == "relax.call_dps_packed":
         callee = call.args[0]

@@ -142,7 +142,7 @@ def collectives(mod: Any) -> list[Collective]:
 
 
 def to_data(found: Sequence[Collective]) -> list[dict[str, Any]]:
-    """Collectives as what JSON can say, for the signature of an executable."""
+    """Converts collectives to data for JSON, for the signature of an executable."""
     return [dict(vars(each)) for each in found]
 
 
@@ -371,8 +371,8 @@ class _FunctionCollectives:
 
 
 def _sized(called: CalledCollective, given: Any) -> Any:
-    """The type of what a worker sends to all."""
-    # What is combined has room for the rows of all devices.
+    """Returns the type of the value that a worker sends to all."""
+    # The operand of a combination has room for the rows of all devices.
     if called.sent is None or called.record.name == names.combine_tokens:
         return given
     if not called.rows:
@@ -389,7 +389,7 @@ def _priced(called: CalledCollective, moved: Any, given: Any) -> tuple[str, floa
 
 
 def sent_in_group(kind: str, group_size: int, size: float) -> float:
-    """Bytes that a device sends in a collective of groups, of so many bytes of its argument."""
+    """Returns the bytes that a device sends in a grouped collective, for an argument's bytes."""
     return float(tvm_ffi.get_global_func("distir.cost.BytesSent")(kind, group_size, float(size)))
 
 
@@ -423,12 +423,12 @@ class _Context:
 
     @cached_property
     def _made(self) -> Mapping[Any, Any]:
-        """Variables and what they are bound to."""
+        """Values by the variables that they are bound to."""
         return {binding.var: binding.value for binding in self._bindings}
 
     @cached_property
     def _read(self) -> Mapping[Any, list[Any]]:
-        """Variables and what reads them."""
+        """Readers by the variables that they read."""
         found: dict[Any, list[Any]] = {}
         for binding in self._bindings:
             for var in _variables(binding.value):

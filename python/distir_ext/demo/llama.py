@@ -156,7 +156,7 @@ class FeedForward(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after a norm and added to what came in."""
+    """Attention and feed-forward, each after a norm and with a residual connection."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()

@@ -141,7 +141,7 @@ def run_unpartitioned(case: Case) -> Array:
 
 
 def relative_rmse(actual: Array, expected: Array) -> float:
-    """Root mean square of the difference over that of what is expected.
+    """Returns the root mean square of the difference over that of the expected values.
 
     Raises:
         ValueError: The shapes or element types differ.

@@ -20,7 +20,7 @@ _NVLINK = {"A100": 25.0, "H100": 25.0, "H200": 25.0, "B200": 50.0}
 # without what its encoding takes (130 bits for 128).
 _PCIE_LANE = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
-# What nvidia-smi calls a way over PCIe, from one switch to between sockets.
+# Names of PCIe paths in nvidia-smi, from a single switch to a path between sockets.
 _OVER_PCIE = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 # The least share of a link that is in range. Assumptions: rings over NVLink lose little; over PCIe

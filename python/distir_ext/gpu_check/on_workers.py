@@ -16,7 +16,7 @@ from distir_ext._native.collective_records import builtin, names
 
 @tvm_ffi.register_global_func("distir.gpu_check.all_reduce", override=True)
 def all_reduce(x: Any, groups: Any) -> Any:
-    """The sum over groups of workers, once it is there."""
+    """Computes the sum over groups of workers, and waits for it."""
     out = tvm.runtime.tensor(np.zeros(tuple(x.shape), "float32"), x.device)
     complete = tvm_ffi.get_global_func("distir.runtime.synchronized")
     complete(tvm_ffi.get_global_func(builtin(names.all_reduce)))(x, groups, "sum", out)

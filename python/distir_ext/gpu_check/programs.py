@@ -1,4 +1,4 @@
-"""Programs of small floats that exercise what GPUs are for; the tests build them as well.
+"""Programs of small floats that exercise GPUs; the tests build them as well.
 
 A product, a layer of a Llama with grouped-query attention, rotary embedding and SwiGLU (prefill and
 decode), and a convolutional net.

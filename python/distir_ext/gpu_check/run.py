@@ -1,4 +1,4 @@
-"""Runs all sections, and prints what they have found."""
+"""Runs all sections, and prints their findings."""
 
 from __future__ import annotations
 

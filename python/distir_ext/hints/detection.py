@@ -19,7 +19,7 @@ from distir_ext.mesh import Mesh
 
 @short_tracebacks
 def detect(mod: tvm.IRModule, func: str = "main", inputs: Sequence[str] | None = None) -> Hints:
-    """Finds the layers of a function by what it computes.
+    """Finds the layers of a function by their computation.
 
     A layer is what is computed between two values of the residual stream. Its type follows from
     its operators: attention has a softmax between two products of activations, a mixture of

@@ -1,4 +1,4 @@
-"""Hints by what the configuration of a model of transformers states."""
+"""Hints from the configuration of a transformers model."""
 
 from __future__ import annotations
 

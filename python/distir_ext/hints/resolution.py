@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from distir_ext._errors.spelling import did_you_mean, plain
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
 
-# How torch.export marks parameters, buffers and constants in the names of inputs.
+# Prefixes by which torch.export marks parameters, buffers and constants in names of inputs.
 _PREFIX = "(?:[pbc]_)?"
 
 

@@ -77,7 +77,7 @@ class WeightHint:
 
 @dataclass(frozen=True)
 class LayerHint:
-    """A layer: what kind it is, and its weights.
+    """Layer: its type and its weights.
 
     Raises:
         ValueError: There is no such layer type.
@@ -221,7 +221,7 @@ def _named(known: Mapping[str, Any], name: str, what: str) -> Any:
 
 
 def one_of(value: str, known: Sequence[str], what: str) -> None:
-    """Refuses what is none of the known words.
+    """Raises ValueError unless the word is one of the known ones.
 
     Raises:
         ValueError: Names those that there are, and the nearest.

@@ -43,7 +43,7 @@ class Arrangement:
         return tuple(sorted(device for group in self.groups for device in group))
 
     def check(self) -> None:
-        """Refuses what no mesh has.
+        """Raises ValueError unless a mesh can express the arrangement.
 
         Raises:
             ValueError: A device has two shards, or shards lie on different numbers of devices.

@@ -1,4 +1,4 @@
-"""Integers that are known when a model is imported: what they are, or between which bounds.
+"""Known integers of an imported model: their values or bounds.
 
 With the shape of ``x`` (4, 8):
 

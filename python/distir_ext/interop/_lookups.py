@@ -1,4 +1,4 @@
-"""Indices of lookups that lie within the tensor they are of, after TVM's frontends.
+"""Bounds indices of lookups to their tensor, after TVM's frontends.
 
 TVM's kernels read or write memory wherever an index says: that of -1 is before the first element,
 and that of the size behind the last one. So negative indices get the size, as PyTorch and ONNX

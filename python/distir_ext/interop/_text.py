@@ -131,7 +131,7 @@ class Scanner:
         return found
 
     def nothing_more(self) -> None:
-        """There must be nothing behind."""
+        """Raises an error unless the text has ended."""
         if self.skip() < len(self.text):
             self.fail("nothing more")
 

@@ -1,4 +1,4 @@
-"""Passes that replace what a pattern matches, as :mod:`tvm.relax.dpl` has patterns."""
+"""Passes that replace matches of a pattern of :mod:`tvm.relax.dpl`."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class _Fusion:
         return changed
 
     def _function(self, pattern: dpl.DFPattern, of: str, given: relax.Function) -> relax.Function:
-        """Replaces what matches, then what matches that, until nothing does."""
+        """Replaces matches until there are none."""
         function, left = given, -1
         while True:
             known = Contents(function)

@@ -33,7 +33,7 @@ PHASES = ("annotated", "propagated", "legalized", "lowered", "runtime")
 
 ENTRY_POINTS = "distir_ext.passes"
 
-# What a configuration says of every pass, so that no option has such a name.
+# Keys of every pass in a configuration, which no option may have as a name.
 RESERVED = ("phase", "enabled", "target")
 
 _REQUIRED = inspect.Parameter.empty
@@ -61,7 +61,7 @@ class Option:
 
 @dataclass(frozen=True)
 class RegisteredPass:
-    """A pass and what a configuration may say of it."""
+    """Pass and its settings in a configuration."""
 
     name: str
     phase: str
@@ -95,7 +95,7 @@ class Matches:
         self.skipped: dict[str, dict[str, int]] = {}
 
     def add(self, what: str = "matches", count: int = 1) -> None:
-        """Counts what was done.
+        """Counts matches that were replaced.
 
         Args:
             what: Kind of match, for a pass that counts several.
@@ -104,7 +104,7 @@ class Matches:
         self.done[what] = self.done.get(what, 0) + count
 
     def skip(self, why: str, what: str = "matches", count: int = 1) -> None:
-        """Counts what was left as it was.
+        """Counts matches that were left unchanged.
 
         Args:
             why: The reason.
@@ -217,7 +217,7 @@ def add_package_pass(each: RegisteredPass) -> None:
 
 
 def load_entry_points() -> None:
-    """Imports what installed packages name as passes, once.
+    """Imports the passes that installed packages register as entry points, once.
 
     Raises:
         ImportError: One of them cannot be imported; names package and entry point.

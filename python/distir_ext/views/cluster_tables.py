@@ -1,4 +1,4 @@
-"""Clusters as tables: the device, and what joins its copies."""
+"""Tables of clusters: the device and the links."""
 
 from __future__ import annotations
 

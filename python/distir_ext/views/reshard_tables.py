@@ -20,7 +20,7 @@ from distir_ext.analysis.redistributions.reshards_result import (
     shortened,
 )
 
-# What each kind is called in tables.
+# Names of the kinds in tables.
 _KINDS = {
     RESHARD: "implicit redistribution",
     REDUCTION: "reduction",
@@ -97,7 +97,7 @@ def _why(entries: Iterable[Reshard]) -> Table:
             continue
         chains = [*_folded(each.source_cause), *_folded(each.target_cause)]
         lines = [*chains, *each.conflict]
-        # What was tried says more than the line that says what might help.
+        # The suggestion that was tried replaces the line about one that might help.
         lines = [line for line in lines if not line.startswith("  to avoid it")]
         advice = "nothing that was tried avoids it"
         if each.suggestion is not None:

@@ -24,7 +24,7 @@ from distir_ext.analysis.redistributions.reshards_result import (
     TRANSFER,
 )
 
-# What has no colour of its own.
+# Colours of nodes without a colour of their own.
 _PLAIN, _GIVEN = "#FFFFFF", "#E5E5E5"
 
 

@@ -30,7 +30,7 @@ _SECONDS = 120
 
 @dataclass(frozen=True)
 class Graph:
-    """A module as a graph: operators, how what they read is sharded, and what moves.
+    """Graph of a module: operators, shardings of their operands, and redistributions.
 
     Notebooks show it as a picture, where Graphviz is installed.
     """
@@ -75,7 +75,7 @@ class Graph:
             ) from error
         except subprocess.CalledProcessError as error:
             raise RuntimeError(f"dot failed: {error.stderr.strip()}") from error
-        # What is before the picture itself has no place in a page.
+        # The XML header in front of the picture cannot be part of a page.
         picture = done.stdout[done.stdout.index("<svg") :]
         if path is not None:
             Path(path).write_text(picture, encoding="utf-8")

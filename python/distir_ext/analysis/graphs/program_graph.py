@@ -1,4 +1,4 @@
-"""A distributed module as a graph: operators, what they read, how that is sharded, what moves."""
+"""Graph of a distributed module: operators, shardings of their operands, and redistributions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPERATORS = ("relax.dist.", "relax.ccl.", "relax.")
 
 @dataclass(frozen=True)
 class Node:
-    """A parameter, an operator, a move, or what a function returns."""
+    """Node for a parameter, an operator, a move, or a result of a function."""
 
     key: str
     """Unique in the module."""
@@ -49,7 +49,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """A tensor, from what gives it to what reads it."""
+    """Edge for a tensor, from its producer to a reader."""
 
     source: str
     target: str

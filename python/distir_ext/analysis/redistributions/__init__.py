@@ -1,1 +1,1 @@
-"""Redistributions that nobody asked for: their causes, their costs, and what avoids them."""
+"""Redistributions that no annotation asks for: causes, costs, and ways to avoid them."""

@@ -1,4 +1,4 @@
-"""Stops, or warns, where a module redistributes what nobody asked to be redistributed."""
+"""Stops, or warns, where a module has redistributions that no annotation asks for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def CheckReshards(  # noqa: N802 - passes are named as TVM names its own
 
 
 def check_policy(reshards: str, reshards_above: float) -> None:
-    """Refuses what is no policy.
+    """Raises an error unless the policy and its limit are valid.
 
     Raises:
         ValueError: as :func:`CheckReshards`.
@@ -85,7 +85,7 @@ def _message(costly: list[Reshard], above: float) -> Iterator[str]:
     for each in costly[:_MOST]:
         yield f"{each} in `{each.function}`"
         for chain in (each.source_cause, each.target_cause):
-            # What is sharded how, and by which statement, without the steps between.
+            # The sharded tensor and the statement that shards it, without the steps between.
             heads = [line for line in chain if not line.startswith(" ")]
             yield from (f"    {line}" for line in (*heads[-1:], *chain[-1:]))
         if each.suggestion is not None:

@@ -93,7 +93,7 @@ class Move:
 
 
 class MovedTensors:
-    """Reads what a lowered module sends.
+    """Reads the redistributions of a lowered module.
 
     Args:
         lowered: A module after LowerDistIR.
@@ -125,7 +125,7 @@ class MovedTensors:
         self.moves = [move for name in self._calls for move in self._of_function(name)]
 
     def cause(self, move: Move) -> tuple[Reshard, tuple[Advice, ...]]:
-        """The row of a move with its cause, and what may be stated to avoid it."""
+        """Returns the row of a move with its cause, and an annotation that may avoid it."""
         if move.index < 0:
             return move.row, ()
         found = self._cause_of(_function_of(move.lowered_function, self._listed), move.index)

@@ -1,4 +1,4 @@
-"""Lists what a distributed module sends although nobody asked for it, and what would avoid it."""
+"""Lists communication that no annotation asks for, and annotations that avoid it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reshards(
     sizes: Mapping[str, int] | None = None,
     suggestions: int = _DEFAULT_SUGGESTIONS,
 ) -> Reshards:
-    """Lists the redistributions of a module, with causes, and what to state to avoid them.
+    """Lists the redistributions of a module, with causes and annotations that avoid them.
 
     A redistribution is *implicit* if nobody asked for it: two sides want a tensor differently, and
     the cheaper way of computing the call moves it. A copy of the module is lowered, and every

@@ -23,7 +23,7 @@ _MOST_NAMES = 2
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An annotation without which a redistribution is there, and with which it is not.
+    """Annotation with which a redistribution is gone.
 
     It was applied to a copy of the module, and the copy was lowered.
 
@@ -154,7 +154,7 @@ class Reshard:
 
 @dataclass(frozen=True, repr=False)
 class Reshards(Printed):
-    """All that a distributed module sends, by what it is there for; the most expensive first.
+    """Communication of a distributed module, by purpose; the most expensive first.
 
     ``print`` shows tables with causes and suggestions, notebooks show them as HTML. :meth:`rows`
     is for pandas, :meth:`to_json` for machines.
@@ -173,7 +173,7 @@ class Reshards(Printed):
 
     @property
     def others(self) -> tuple[Reshard, ...]:
-        """All others, which are reductions, what was stated, what operators send, transfers."""
+        """Reductions, stated redistributions, communication of operators, and transfers."""
         return tuple(each for each in self.entries if each.kind != RESHARD)
 
     @property

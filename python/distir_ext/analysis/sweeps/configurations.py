@@ -1,4 +1,4 @@
-"""One mesh, plan and number of microbatches of a model: what makes two equal, what one costs."""
+"""Configurations of a model: mesh, plan and microbatches; their equality and their cost."""
 
 from __future__ import annotations
 

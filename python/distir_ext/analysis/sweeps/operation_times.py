@@ -1,4 +1,4 @@
-"""The operations of programs as arrays: what a simulation needs of them, and no more."""
+"""Operations of programs as arrays, reduced to the part that a simulation needs."""
 
 from __future__ import annotations
 

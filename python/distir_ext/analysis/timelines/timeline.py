@@ -1,4 +1,4 @@
-"""When devices run what: the events of a simulation, what they add up to, and the critical path."""
+"""Timelines: the events of a simulation, their sums, and the critical path."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ class Timeline(Printed):
         )
         hidden = 0.0
         if self.overlap and computing and communicating:
-            # How much of the kernels lies in front of a time; each stream runs one at a time.
+            # Interpolates the kernel time before an instant; streams run one operation at a time.
             times = np.stack([group.starts[is_kernel], group.ends[is_kernel]], axis=1).ravel()
             before = np.stack([np.zeros(is_kernel.sum()), durations[is_kernel]], axis=1).ravel()
             done = np.cumsum(before)

@@ -24,7 +24,7 @@ class UsageError(ValueError):
 
 
 def exit_status_of(command: str, run: Callable[[], int]) -> int:
-    """Runs a command; what it raises for its user becomes one line on standard error.
+    """Runs a command, and prints an error of its user as one line on standard error.
 
     Errors of this program itself, such as a failed assertion, are raised with their traceback.
 

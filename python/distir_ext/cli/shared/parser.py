@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
     example = ""
 
     def format_help(self) -> str:
-        """The help, with the example behind it."""
+        """Returns the help, followed by the example."""
         text = super().format_help()
         return f"{text}\nexample:\n  {self.example}\n" if self.example else text
 
@@ -77,7 +77,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 def argument_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Has the parser show what a ``ValueError`` says of an argument's text."""
+    """Converts a ``ValueError`` about an argument's text to an error of the parser."""
 
     @functools.wraps(parse)
     def parsed(text: str) -> Parsed:

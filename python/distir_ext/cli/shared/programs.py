@@ -19,7 +19,7 @@ from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.files import existing, split_program
 from distir_ext.saving import MANIFEST, load
 
-# How errors of TVMScript say where they are.
+# Place in errors of TVMScript.
 _DIAGNOSTIC = re.compile(r"error: (.*)\n\s*--> (.*):(\d+):\d+$", re.MULTILINE)
 
 

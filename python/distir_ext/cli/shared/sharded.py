@@ -49,7 +49,7 @@ def add_sharded_program(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sharding(parser: argparse.ArgumentParser) -> None:
-    """Adds what says how a program is sharded: all but the program."""
+    """Adds the arguments that state how a program is sharded."""
     parser.add_argument(
         "--mesh",
         type=argument_type(parse_sizes),

@@ -204,7 +204,7 @@ def imported(name: str, **changes: Any) -> Program:
 
 
 def computed(model_class: Any, config: Any) -> Program:
-    """A model of transformers as Relax, with random weights, and what it computes.
+    """Returns a transformers model in Relax, with random weights, and its results.
 
     Raises:
         ValueError: torch.export or TVM's frontend cannot take it.

@@ -29,7 +29,7 @@ def is_own(text: str) -> bool:
 
 
 def own_program(text: str, sizes: Mapping[str, int]) -> Program:
-    """A model of the user's with inputs and what it computes unsharded.
+    """Returns a model of the user's with inputs and its unsharded results.
 
     Args:
         text: A file ``.pt2``, ``.onnx`` or ``.py`` (or ``file.py:Module``); a ``config.json`` of
@@ -110,7 +110,7 @@ def _of_onnx(path: Path, sizes: Mapping[str, int]) -> Program:
 def _of_module(
     text: str, mod: tvm.IRModule, weights: Mapping[str, Any] | None, sizes: Mapping[str, int]
 ) -> Program:
-    """A module; what it computes on one device is what is expected."""
+    """Returns a module; its results on one device are the expected ones."""
     mod = bind_sizes(mod, dict(sizes))
     inputs = _inputs(text, mod)
     if weights is None:

@@ -1,4 +1,4 @@
-"""HLO's shardings as data, and what becomes of one in another version."""
+"""Shardings of HLO as data, and conversions between their versions."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class _Variables:
     """Variables for sizes that are called ``rows`` or ``2*rows``."""
 
     def __init__(self, algebra: Algebra, sizes: Iterable[str]) -> None:
-        # What is a multiple of 4 is one of 2, too; what is not a multiple has its own variable.
+        # A multiple of 4 is also one of 2; a size that is no multiple has its own variable.
         factors: dict[str, int] = {}
         for factor, name in map(_parsed, sizes):
             factors[name] = min(factor, factors.get(name, factor))

@@ -1,4 +1,4 @@
-"""Scalars that are known while a program is read: counters of loops, and what is computed of them.
+"""Constant folding of scalars while a program is read, such as counters of loops.
 
 Only integers and booleans are folded: a float of NumPy need not be the float of a target. The
 same evaluation, with floats too, tells what a comparator of a sort or a reducer does.

@@ -281,7 +281,7 @@ def _partitions(module: Any) -> int:
 
 
 def _on(sharding: gspmd.HloSharding, mesh: shardy.LogicalMesh) -> shardy.Sharding | None:
-    """A sharding on a mesh; None if it does not lie along its axes."""
+    """Converts a sharding to a mesh; None if it does not fit its axes."""
     try:
         return sharding.to_shardy(mesh.to_mesh())
     except ValueError:

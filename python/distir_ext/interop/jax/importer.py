@@ -48,7 +48,7 @@ _LISTED = 20
 def from_exported(
     exported: Any, *, weights: Sequence[str] = (), unroll_limit: int = 64, mesh: Any = None
 ) -> tvm.IRModule:
-    """Imports what ``jax.export`` exported, with its shardings as annotations.
+    """Imports a program of ``jax.export``, with its shardings as annotations.
 
     Parameters of ``main`` are called by their paths in the pytrees of arguments: the leaf
     ``params["layers"][0]["w"]`` is ``params.layers.0.w``. An argument that the function does

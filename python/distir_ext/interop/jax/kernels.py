@@ -1,4 +1,4 @@
-"""Kernels for what no operator of Relax computes; the passes derive how each may be sharded.
+"""Kernels for operations without an operator of Relax; the passes derive their sharding rules.
 
     %0 = stablehlo.popcnt %x : tensor<8xi32>
 

@@ -1,4 +1,4 @@
-"""A program while its functions are written: what they share, and what is still to be written."""
+"""Programs while their functions are written: shared state, and the queue of functions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Program:
         result: relax.Type,
         write: Callable[[tvm.ir.GlobalVar], relax.Function],
     ) -> tvm.ir.GlobalVar:
-        """Has a private function written behind what is being written.
+        """Queues a private function to be written after the current one.
 
         Args:
             name: Its name, up to a number.
@@ -155,7 +155,7 @@ class Program:
         self.groups = kept.groups
 
     def write_all(self) -> None:
-        """Writes what is queued, and what that queues."""
+        """Writes all queued functions, and those that they queue."""
         while self._queue:
             symbol, write = self._queue.pop()
             try:
@@ -164,5 +164,5 @@ class Program:
                 self.problems[f"{symbol.name_hint} {error}", ""] = None
 
     def problem(self, op: Operation, reason: str) -> None:
-        """Notes what has no translation."""
+        """Records an operation that has no translation."""
         self.problems[(reason, where(op))] = None

@@ -1,4 +1,4 @@
-"""Regions of scalars as expressions of kernels: what combines, compares or selects elements.
+"""Regions of scalars that combine, compare or select elements, as expressions of kernels.
 
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %0 = stablehlo.maximum %a, %b : tensor<f32>

@@ -32,7 +32,7 @@ _SDY = "sdy.sharding"
 _FRONTEND = "mhlo.frontend_attributes"
 _MESHES = "xla.sdy.meshes"
 
-# What operations of sdy state shardings by.
+# Attributes of sdy operations that state shardings.
 _OF_ONE = ("sharding", "out_sharding")
 _OF_SEVERAL = ("in_shardings", "out_shardings")
 

@@ -1,4 +1,4 @@
-"""Sizes of dimensions that are not known while a program is read, and what is computed of them.
+"""Symbolic sizes of dimensions while a program is read, and arithmetic on them.
 
 StableHLO computes them as tensors of integers and states shapes by these:
 

@@ -67,7 +67,7 @@ class Writer(RegionWriter):
     # ---- values
 
     def set(self, value: Value, known: Known) -> None:
-        """States what a value is."""
+        """Sets the value of an SSA value."""
         self.values[value] = known
 
     def known(self, value: Value) -> Known:
@@ -187,7 +187,7 @@ class Writer(RegionWriter):
     # ---- operations
 
     def block(self, block: Any, arguments: Sequence[Known]) -> list[Known]:
-        """Writes the operations of a block, given its arguments; returns what it returns."""
+        """Writes the operations of a block with these arguments; returns the block's results."""
         for argument, known in zip(block.arguments, arguments, strict=True):
             self.set(argument, known)
         for op in operations_of(block):
@@ -197,7 +197,7 @@ class Writer(RegionWriter):
         raise UnsupportedError("a block has no return")
 
     def operation(self, op: Operation) -> None:
-        """Writes one operation; what has no translation is noted, and stood in for."""
+        """Writes one operation, or a stand-in for one without translation, which is recorded."""
         try:
             with self.with_values(self._read_by(op)), self._as_used(op):
                 results = self._translated(op)
@@ -211,7 +211,7 @@ class Writer(RegionWriter):
                 self.program.problem(op, f"{op.name} {error}")
             self._stand_in(op)
         except (RuntimeError, TypeError, ValueError) as error:
-            # What Relax refuses.
+            # Relax refuses the operator.
             if not self.program.problems:
                 line = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 self.program.problem(op, f"{op.name} is refused by Relax: {line}")

@@ -1,4 +1,4 @@
-"""Relax expressions in normal form: what is in them, and the same with other values in them."""
+"""Relax expressions in normal form: their parts, and substitution of parts."""
 
 from __future__ import annotations
 

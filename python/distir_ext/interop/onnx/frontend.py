@@ -35,7 +35,7 @@ class NodeValues:
 
 @dataclass(frozen=True)
 class ImportedGraph:
-    """A function, and what of it is what of the graph."""
+    """Imported function, with the correspondence of its values to those of the graph."""
 
     function: relax.Function
     """Its bindings have marks."""

@@ -25,7 +25,7 @@ _LINES = 100
 
 @short_tracebacks
 def read(model: Any) -> tuple[Configuration, ...]:
-    """The device configurations of a model, with what they say of its nodes.
+    """Reads the device configurations of a model, with their placements of nodes.
 
     Args:
         model: An ``onnx.ModelProto``, an ``onnx_ir.Model``, the path of a file, or its bytes.
@@ -59,7 +59,7 @@ def read_proto(model: Any, faults: Sequence[Violation] = ()) -> tuple[Configurat
 
 
 def listed(what: str, found: Sequence[Violation | str]) -> str:
-    """A message with what was found, one per line; of very much the first part."""
+    """Formats a message with findings, one per line; long lists are cut."""
     if len(found) == 1:
         return f"{what}: {found[0]}"
     lines = [f"  {each}" for each in found[:_LINES]]

@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("distir_ext.interop.onnx")
 _NUMBERED = re.compile(r"(onnx::\w+|_?val|t|transpose|permute)?_?\d*")
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _SCOPE_IN_TEXT = re.compile(r"\bscope: (\S+)")
-# Which inputs of an operator are weights of the module that it is of.
+# Inputs of an operator that are weights of its module.
 _ROLES: Mapping[str, Mapping[int, str]] = {
     "MatMul": {0: "weight", 1: "weight"},
     "Gemm": {1: "weight", 2: "bias"},
@@ -110,7 +110,7 @@ def names_of_proto(proto: Any) -> WeightNames:
 
 
 def report(names: WeightNames) -> None:
-    """Logs what was renamed and what was not."""
+    """Logs the weights that were renamed, and those that were not."""
     for name, new in names.renamed.items():
         LOGGER.info("%s is called %s", name, printable_line(new))
     for name, why in names.kept.items():

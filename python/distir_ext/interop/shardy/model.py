@@ -1,4 +1,4 @@
-"""Shardy's meshes and shardings as data, and what makes them valid.
+"""Meshes and shardings of Shardy as data, with their validity checks.
 
 A sharding says for each tensor dimension which axes of a mesh shard it, major to minor. An axis
 reference is a whole axis or a sub-axis: ``"y":(2)4`` sees an axis of size 8 as 2 x 4 and takes the

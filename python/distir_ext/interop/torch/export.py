@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-# What a model of transformers is exported with: (attribute of its configuration, value).
+# Settings for the export of a transformers model: (attribute of its configuration, value).
 _SETTINGS = {
     "_attn_implementation_internal": "eager",
     "_experts_implementation_internal": "batched_mm",

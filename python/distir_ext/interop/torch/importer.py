@@ -93,7 +93,7 @@ def import_program(program: torch.export.ExportedProgram) -> Imported:
 
 
 def check_model(model: Any) -> None:
-    """Refuses what cannot be imported as it is.
+    """Raises an error if the model cannot be imported as it is.
 
     Raises:
         TypeError: It is no model.
@@ -110,7 +110,7 @@ def check_model(model: Any) -> None:
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model in Relax, and what of it is what of the model."""
+    """Model in Relax, with the correspondence of its values to those of the torch model."""
 
     mod: tvm.IRModule
 

@@ -53,7 +53,7 @@ def candidates(model: torch.nn.Module, plan: str | Mapping[str, Any], axes: Axes
     has_layers = any("*" in key for key in own)  # some models have a rule for their head alone
     if only_fsdp:
         return ["fsdp"]
-    # What leaves an axis of the mesh idle is no candidate.
+    # A plan that leaves an axis of the mesh idle is no candidate.
     other = ["fsdp"] if len(axes.mesh.axis_names) == 1 else []
     tensor = ["tp"] if _has_axis(axes, "tp") or not has_layers else []
     return [*(["hf"] if has_layers else []), *tensor, *other]

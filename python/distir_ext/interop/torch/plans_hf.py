@@ -114,7 +114,7 @@ def _is_within(key: str, rules: Mapping[str, str]) -> bool:
 def state_styles(
     names: ModelNames, plan: Mapping[str, str], axes: Axes, known: Mapping[str, Any], to: Statements
 ) -> None:
-    """States what rules of transformers say.
+    """States the shardings that rules of transformers ask for.
 
     Args:
         names: Of the model.

@@ -29,7 +29,7 @@ _COLUMNS = {torch.nn.Linear: 0, torch.nn.Embedding: 1}
 def state_parallel_styles(
     names: ModelNames, plan: Mapping[str, ParallelStyle], axes: Axes, to: Statements
 ) -> None:
-    """States what a plan of ``parallelize_module`` says.
+    """States the shardings that a plan of ``parallelize_module`` asks for.
 
     Args:
         names: Of the model.

@@ -1,4 +1,4 @@
-"""The plan ``"tp"`` of a model: what :mod:`distir_ext._annotate.structure` finds in its module."""
+"""States the plan ``"tp"`` of a model from :mod:`distir_ext._annotate.structure`."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def _cropped(array: Any, tensor: TensorSpec) -> Any:
 
 
 def _check_operators(mod: tvm.IRModule, start: str) -> None:
-    """Refuses what has no counterpart in JAX, all of it in one message."""
+    """Raises an error that lists all operators without a counterpart in JAX."""
     problems: dict[str, None] = {}
     done: set[str] = set()
     recursions = Recursions(mod)

@@ -1,4 +1,4 @@
-"""Functions that call themselves, and what they do up to the calls of themselves.
+"""Functions that call themselves: their paths up to the recursive calls.
 
 The result of a function is read as a tree of ways, with its conditions as nodes:
 
@@ -27,14 +27,14 @@ class Leave:
 
 @dataclass(frozen=True)
 class Again:
-    """The function returns what it returns for other arguments."""
+    """Recursive call: the function returns its own result for other arguments."""
 
     arguments: tuple[relax.Expr, ...]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The function goes on in one of two ways."""
+    """Branch: the function continues in one of two ways."""
 
     condition: relax.Expr
     ways: tuple[Way, Way]
@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Way:
-    """Bindings, and what comes behind the last of them."""
+    """Bindings, and the end that follows them."""
 
     bindings: tuple[relax.VarBinding, ...]
     end: Leave | Again | Choice

@@ -1,4 +1,4 @@
-"""Custom calls, by the name of what they call: ``@mhlo.topk`` is entered under this name."""
+"""Translates custom calls by the name of their target, as ``@mhlo.topk``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _custom_call(writer: Writer, op: Operation) -> Any:
     return handler(writer, op)
 
 
-# Where an array lies in memory, or how; XLA decides it on other targets.
+# Memory spaces and layouts of arrays; XLA decides them on other targets.
 @translates(
     "@annotate_device_placement",
     "@LayoutConstraint",

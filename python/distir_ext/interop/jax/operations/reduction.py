@@ -1,4 +1,4 @@
-"""Reductions, windows and orders: what has a function of scalars as its region."""
+"""Translates reductions, windows and sorts, whose regions are functions of scalars."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reducer_of(op: Operation) -> str:
 
 
 def _inner(op: Operation) -> list[Operation]:
-    # Where axes stay automatic around it, JAX says of a scalar that no axis shards it.
+    # In a region with automatic axes, JAX states that no axis shards a scalar.
     return [each for each in operations_of(only_block(op)) if not only_states(each)]
 
 

@@ -156,7 +156,7 @@ def _concatenate(writer: Writer, op: Operation) -> Known:
 
 
 def joined(writer: Writer, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
-    """Tensors behind each other."""
+    """Concatenates tensors."""
     return parts[0] if len(parts) == 1 else writer.emit(relax_op.concat(list(parts), axis))
 
 
@@ -180,7 +180,7 @@ def _pad(writer: Writer, op: Operation) -> Known:
     x = writer.full(op.operands[0])
     if fill is not None:
         return padded(writer, x, edges, interior, fill)
-    # Where there is no element of x, the fill.
+    # Positions without an element of x get the fill.
     made = padded(writer, x, edges, interior, 0)
     shape = sizes_of(made)
     there = writer.write_out(constant_of(True, "bool", sizes_of(x)))
@@ -306,7 +306,7 @@ def _dynamic_update_slice(writer: Writer, op: Operation) -> Known:
         replaced = _replaced(writer, x, update, partial[0], int(place))
         if replaced is not None:
             return replaced
-    # Where the update covers x, the element of the update that lies there.
+    # Positions that the update covers get its elements.
     inside: Known | None = None
     for dim in partial:
         first = bounded(writer, writer.full(starts[dim]), shape[dim] - sizes[dim])
