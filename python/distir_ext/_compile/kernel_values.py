@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -9,9 +10,11 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
-from distir_ext._compile import not_a_number, small_floats
+from distir_ext._compile import integer_division, not_a_number, small_floats
 
 __all__ = ["fold_constants", "tir_pipeline"]
+
+Rewrite = Callable[[tirx.PrimFunc], tirx.PrimFunc]
 
 
 def fold_constants() -> tvm.transform.Pass:
@@ -26,8 +29,8 @@ def fold_constants() -> tvm.transform.Pass:
         }
         exact = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
         for variable, function in kernels.items():
-            for rewrites in (*_before(for_cpu=True), not_a_number.EXTREMES_OF_TWO):
-                function = tvm_ffi.structural_map(function, rewrites)
+            for rewrite in (*_before(for_cpu=True), _mapped(not_a_number.EXTREMES_OF_TWO)):
+                function = rewrite(function)
             exact.update_func(variable, function)
         folded = relax.transform.FoldConstant()(exact)
         for variable, function in kernels.items():
@@ -49,9 +52,9 @@ def tir_pipeline(*, for_cpu: bool) -> str:
         def make() -> tuple[Any, ...]:
             lower, *finalize = tvm.tirx.get_tir_pipeline("default")
             passes = [
-                *(_map_kernels("KeepValues", rewrites) for rewrites in _before(for_cpu=for_cpu)),
+                *(_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)),
                 lower,
-                _map_kernels("KeepNaN", not_a_number.EXTREMES_OF_TWO),
+                _map_kernels("KeepNaN", _mapped(not_a_number.EXTREMES_OF_TWO)),
             ]
             return tvm.transform.Sequential(passes), *finalize
 
@@ -59,17 +62,22 @@ def tir_pipeline(*, for_cpu: bool) -> str:
     return name
 
 
-def _before(*, for_cpu: bool) -> list[Any]:
+def _before(*, for_cpu: bool) -> list[Rewrite]:
     of_cpus = [small_floats.REWRITES, small_floats.LAST] if for_cpu else []
-    return [*of_cpus, not_a_number.FOLDED]
+    floats = map(_mapped, (*of_cpus, not_a_number.FOLDED))
+    return [integer_division.guard_divisions, *floats]
 
 
-def _map_kernels(name: str, rewrites: Any) -> tvm.transform.Pass:
+def _mapped(rewrites: Any) -> Rewrite:
+    return lambda function: tvm_ffi.structural_map(function, rewrites)
+
+
+def _map_kernels(name: str, rewrite: Rewrite) -> tvm.transform.Pass:
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context
         for variable, function in mod.functions_items():
             if isinstance(function, tirx.PrimFunc):
-                kept = tvm_ffi.structural_map(function, rewrites)
+                kept = rewrite(function)
                 if not kept.same_as(function):
                     mod.update_func(variable, kept)
         return mod

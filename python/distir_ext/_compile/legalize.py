@@ -8,7 +8,15 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext._compile import accumulation, attention, conversions, division, dtypes, not_a_number
+from distir_ext._compile import (
+    accumulation,
+    attention,
+    conversions,
+    division,
+    dtypes,
+    integer_division,
+    not_a_number,
+)
 from distir_ext._compile.ordering import order_by_keys
 
 __all__ = ["legalize_operators", "prepare_operators"]
@@ -32,6 +40,7 @@ def legalize_operators(own: Mapping[str, Legalization] | None = None) -> tvm.tra
         attention.repeat_shared_heads,
         conversions.legalizations,
         division.legalizations,
+        integer_division.legalizations,
         not_a_number.legalizations,
         dtypes.legalizations,
     ):

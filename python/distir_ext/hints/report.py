@@ -51,12 +51,12 @@ class Report(Shown):
         nodes: One per weight that hints name.
         why: By name of a layer that was detected, what shows its type.
         notes: Differences from the hints, and costs above the expected ones.
-        find_others: Finds the weights that no hint names and that are replicated, with reasons.
     """
 
     nodes: tuple[Node, ...]
     why: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    # Finds the weights that no hint names and that are replicated, with reasons.
     find_others: Callable[[], Mapping[str, str]] = field(default=dict, repr=False, compare=False)
 
     @cached_property

@@ -306,3 +306,25 @@ def test_scatters_of_booleans():
     places, updates = np.array([1, 3, 1, 9, 5]), np.array([True, False, False, True, True])
     check(lambda b, u: (b.at[places].min(u), b.at[places].max(u)), X[:, 0] > 0, updates)
     check(lambda b: (b.at[:, [1, 3]].min(False), b.at[:, [0]].max(True)), X > 0)
+
+
+def test_integers_are_divided_by_any_number():
+    x = np.array([7, -7, 0, -(2**31), 5, 12], "int32")
+    y = np.array([0, -1, 0, -1, 3, -5], "int32")
+
+    def divided(x, y):
+        return (
+            *(lax.div(x, y), lax.rem(x, y), lax.div(x, 0), lax.rem(x, 0), lax.div(x, -1)),
+            *(x // y, x % y, *jnp.divmod(x, y), jnp.power(y, abs(y))),
+            *(jnp.gcd(x[4:], y[4:]), jnp.lcm(x[4:], y[4:]), jnp.gcd(x * 0, y)),
+            *(jnp.where(y == 0, -5, lax.div(x, y)), lax.div(jnp.int32(7), jnp.int32(0)) + x),
+            *(jnp.arange(6) // jnp.arange(6), jnp.arange(6) % jnp.arange(6)),
+        )
+
+    check(divided, x, y, exact=True, devices=3)
+    for dtype in ("uint32", "int8"):
+        check(
+            lambda x, y: (lax.div(x, y), lax.rem(x, y)),
+            *(each.astype(dtype) for each in (x, y)),
+            exact=True,
+        )

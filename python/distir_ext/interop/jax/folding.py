@@ -37,8 +37,17 @@ def _not(value: Any) -> Any:
 
 
 def _divide(one: Any, other: Any) -> Any:
-    """Divides; integers are rounded towards 0."""
-    return one / other if one.dtype.kind == "f" else (one - np.fmod(one, other)) // other
+    """Divides; integers are rounded towards 0, and by 0 all bits are set."""
+    if one.dtype.kind == "f":
+        return one / other
+    all_bits = ~np.zeros_like(one)
+    return np.where(other == 0, all_bits, (one - np.fmod(one, other)) // other)
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    """Computes the remainder of a division; an integer divided by 0 is its own remainder."""
+    left = np.fmod(one, other)
+    return left if one.dtype.kind == "f" else np.where(other == 0, one, left)
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -51,7 +60,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "stablehlo.abs": np.abs,
     "stablehlo.sign": np.sign,
     "stablehlo.divide": _divide,
-    "stablehlo.remainder": np.fmod,
+    "stablehlo.remainder": _remainder,
     "stablehlo.and": np.bitwise_and,
     "stablehlo.or": np.bitwise_or,
     "stablehlo.xor": np.bitwise_xor,

@@ -136,6 +136,30 @@ def _smaller(a: Expression, b: Expression) -> Expression:
     return tirx.Select(tirx.any(first, tirx.isnan(a)) if is_float(a) else first, a, b)
 
 
+def _divide(a: Expression, b: Expression) -> Expression:
+    """A quotient; all bits of an integer are set where it is by 0."""
+    if is_float(a):
+        return a / b
+    all_bits = tirx.bitwise_not(tirx.const(0, a.ty))
+    return _by_zero(b, all_bits, lambda b: tirx.Div(a, b))
+
+
+def _remainder(a: Expression, b: Expression) -> Expression:
+    """What is left; of an integer all, where it is by 0."""
+    if is_float(a):
+        return tirx.fmod(a, b)
+    return _by_zero(b, a, lambda b: tirx.Mod(a, b))
+
+
+def _by_zero(
+    b: Expression, of_zero: Expression, of: Callable[[Expression], Expression]
+) -> Expression:
+    zero = tirx.const(0, b.ty)
+    if isinstance(b, tirx.IntImm):
+        return of_zero if b.value == 0 else of(b)
+    return tirx.Select(tirx.EQ(b, zero), of_zero, of(b))
+
+
 def _sign(x: Expression) -> Expression:
     zero, one = (constant(number, str(x.ty.dtype)) for number in (0, 1))
     return tirx.Select(x > zero, one, tirx.Select(x < zero, zero - one, x))
@@ -185,14 +209,14 @@ _OF_NUMBERS: dict[str, Callable[..., Expression]] = {
     "stablehlo.add": lambda a, b: a + b,
     "stablehlo.and": tirx.bitwise_and,
     "stablehlo.clamp": lambda low, x, high: _smaller(_larger(x, low), high),
-    "stablehlo.divide": lambda a, b: a / b if is_float(a) else tirx.truncdiv(a, b),
+    "stablehlo.divide": _divide,
     "stablehlo.maximum": _larger,
     "stablehlo.minimum": _smaller,
     "stablehlo.multiply": lambda a, b: a * b,
     "stablehlo.negate": lambda a: -a,
     "stablehlo.not": tirx.bitwise_not,
     "stablehlo.or": tirx.bitwise_or,
-    "stablehlo.remainder": lambda a, b: tirx.fmod(a, b) if is_float(a) else tirx.truncmod(a, b),
+    "stablehlo.remainder": _remainder,
     "stablehlo.sign": _sign,
     "stablehlo.subtract": lambda a, b: a - b,
     "stablehlo.xor": tirx.bitwise_xor,

@@ -36,7 +36,6 @@ _SAME: dict[str, Build] = {
     "stablehlo.atan2": relax_op.atan2,
     "stablehlo.ceil": relax_op.ceil,
     "stablehlo.cosine": relax_op.cos,
-    "stablehlo.divide": relax_op.divide,
     "stablehlo.exponential": relax_op.exp,
     "stablehlo.floor": relax_op.floor,
     "stablehlo.is_finite": relax_op.isfinite,
@@ -44,7 +43,6 @@ _SAME: dict[str, Build] = {
     "stablehlo.logistic": relax_op.sigmoid,
     "stablehlo.negate": relax_op.negative,
     "stablehlo.power": relax_op.power,
-    "stablehlo.remainder": relax_op.mod,
     "stablehlo.round_nearest_even": relax_op.round,
     "stablehlo.rsqrt": relax_op.rsqrt,
     "stablehlo.select": relax_op.where,
@@ -164,6 +162,25 @@ def _expm1(writer: Writer, op: Operation) -> Known:
         small = emit(relax_op.where(is_one, x, corrected))
         is_small = emit(relax_op.less(emit(relax_op.abs(x)), _number(0.5, x)))
         return relax_op.where(is_small, small, less_one)
+
+    return writer.elementwise(op, build)
+
+
+@translates("stablehlo.divide", "stablehlo.remainder")
+def _divide(writer: Writer, op: Operation) -> Known:
+    """A quotient or remainder; by 0 all bits of an integer quotient are set, and all is left."""
+    is_quotient, dtype = op.name == "stablehlo.divide", dtype_of(op.results[0])
+    plain = relax_op.divide if is_quotient else relax_op.mod
+    divisor = writer.constant(op.operands[1])
+    kind = numpy_dtype(dtype).kind
+    if kind not in "iu" or (divisor is not None and int(divisor) != 0):
+        return writer.elementwise(op, plain)
+
+    def build(x: Any, y: Any) -> relax.Expr:
+        is_zero = writer.emit(relax_op.equal(y, _number(0, y)))
+        all_bits = relax.const(-1 if kind == "i" else np.iinfo(dtype).max, dtype)
+        of_zero = all_bits if is_quotient else x
+        return relax_op.where(is_zero, of_zero, writer.emit(plain(x, y)))
 
     return writer.elementwise(op, build)
 
