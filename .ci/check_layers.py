@@ -7,7 +7,9 @@ compiler calls; the only TVM headers are those of tvm-ffi;
 every global function that is registered is named by the package or by other sources, and checks
 its arguments. What only tests call is in tests/native.
 
-Python: no import cycle in the package, and a private module imports only private ones.
+Python: a file imports only from its own folder and from those above it in PYTHON_LAYERS, also in
+functions and for type checking; no files import each other in a circle; an ``__init__.py`` has
+public names, or says what is in the folder. Only the files of the package itself import any folder.
 
 Run it from anywhere: ``check_layers.py [root of the repository]``. It prints one line per violation
 and fails if there is one.
@@ -30,7 +32,7 @@ LAYERS = (
     "dialect",
     "outline",
     "rules",
-    "split",
+    "unfuse",
     "propagation",
     "decompose",
     "padding",
@@ -45,6 +47,36 @@ LAYERS = (
     "explain",
     "phases",
 )
+PYTHON_LAYERS = (
+    "text",
+    "native",
+    "mesh",
+    "signature",
+    "structure",
+    "annotate",
+    "communication",
+    "passes",
+    "pipelines",
+    "reshards",
+    "compile",
+    "params",
+    "wire",
+    "launch",
+    "workers",
+    "session",
+    "saved",
+    "explain",
+    "analysis",
+    "interop",
+    "hints",
+    "views",
+    "gpu_check",
+    "testing",
+    "demo",
+    "cli",
+)
+# Of the package's own files, those that any folder may import.
+OPEN_MODULES = ("distir_ext._command", "distir_ext._version")
 # Folders that may include less than everything above them.
 RESTRICTED = {
     "abi": {"support", "abi"},  # what the compiler, the runtime and Python exchange
@@ -158,25 +190,13 @@ def module_name(package: Path, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def runtime_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Every import statement, also those in functions, but not those for type checking only."""
-    if isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING"):
-        for statement in tree.orelse:
-            yield from runtime_imports(statement)
-        return
-    if isinstance(tree, ast.Import | ast.ImportFrom):
-        yield tree
-    for child in ast.iter_child_nodes(tree):
-        yield from runtime_imports(child)
-
-
 def imported_modules(name: str, is_package: bool, tree: ast.AST, modules: set[str]) -> set[str]:
-    """The modules among ``modules`` that module ``name`` imports."""
+    """The modules among ``modules`` that module ``name`` imports, wherever in its text."""
     found: set[str] = set()
-    for statement in runtime_imports(tree):
+    for statement in ast.walk(tree):
         if isinstance(statement, ast.Import):
             candidates = [alias.name for alias in statement.names]
-        else:
+        elif isinstance(statement, ast.ImportFrom):
             base = statement.module or ""
             if statement.level:
                 ancestors = name.split(".")[: None if is_package else -1]
@@ -187,6 +207,8 @@ def imported_modules(name: str, is_package: bool, tree: ast.AST, modules: set[st
                 full if (full := f"{base}.{alias.name}") in modules else base
                 for alias in statement.names
             ]
+        else:
+            continue
         found.update(candidate for candidate in candidates if candidate in modules)
     return found - {name}
 
@@ -228,19 +250,27 @@ def check_imports(root: Path) -> Iterator[str]:
         for name, path in paths.items()
     }
     for name, imports in graph.items():
-        if is_private(name):
-            for other in sorted(imports):
-                if not is_private(other):
-                    where = paths[name].relative_to(root)
-                    yield f"{where}: private module must not import the public {other}"
+        where = paths[name].relative_to(root)
+        parts = paths[name].relative_to(package).parts
+        if len(parts) == 1:
+            continue  # the package's own files
+        if parts[0] not in PYTHON_LAYERS:
+            yield f"{where}: {parts[0]} is not in PYTHON_LAYERS"
+            continue
+        is_user = parts[0] == PYTHON_LAYERS[-1]  # of the package's public names
+        allowed = PYTHON_LAYERS[: PYTHON_LAYERS.index(parts[0]) + 1]
+        for other in sorted(imports):
+            folder = paths[other].relative_to(package).parts[0]
+            if folder.endswith(".py"):
+                if other not in OPEN_MODULES and not is_user:
+                    yield f"{where}: must not import {other}"
+            elif folder not in allowed:
+                yield f"{where}: {parts[0]} must not import {other}, which is above it"
+        if parts[-1] == "__init__.py" and len(paths[name].read_text("utf-8").splitlines()) < 2:
+            yield f"{where}: has neither public names nor a description of the folder"
     cycle = find_cycle(graph)
     if cycle:
         yield f"{package.relative_to(root)}: import cycle {' -> '.join(cycle)}"
-
-
-def is_private(name: str) -> bool:
-    """Whether a part of the dotted name starts with an underscore; ``__main__`` is public."""
-    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
 
 
 def main() -> int:

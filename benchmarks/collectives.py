@@ -52,9 +52,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.processes import ProcessWorkers
-from distir_ext._workers.threads import ThreadWorkers
+from distir_ext.params.host_array import host_array
+from distir_ext.workers.processes import ProcessWorkers
+from distir_ext.workers.threads import ThreadWorkers
 
 LOOPS = "collective_workers.distir_loop"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}

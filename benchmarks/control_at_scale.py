@@ -40,17 +40,17 @@ from control import SIZE, build, table
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from distir_ext._runtime.function_calls import Origin
-from distir_ext._runtime.model import load_model
-from distir_ext._workers.base import Workers
-from distir_ext._workers.branches import HostBranch
-from distir_ext._workers.channel import Frame, decode, receive, send
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.diagnosis import Diagnosis
-from distir_ext._workers.executables import executable_module, pack
-from distir_ext._workers.host_processes import HostProcesses, Started
-from distir_ext._workers.hosts.tree import Subtree, subtrees, usual_fanout
-from distir_ext._workers.processes import ProcessWorkers
+from distir_ext.native.executables import executable_module, pack
+from distir_ext.session.function_calls import Origin
+from distir_ext.session.model import load_model
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.channel import Frame, decode, receive, send
+from distir_ext.workers.base import Workers
+from distir_ext.workers.branches import HostBranch
+from distir_ext.workers.diagnosis import Diagnosis
+from distir_ext.workers.host_processes import HostProcesses, Started
+from distir_ext.workers.hosts.tree import Subtree, subtrees, usual_fanout
+from distir_ext.workers.processes import ProcessWorkers
 
 CONSTANTS = (
     ("connect", 6.6, "milliseconds for the two connections to a host, with TLS"),

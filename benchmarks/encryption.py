@@ -23,12 +23,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
-from distir_ext._workers.hosts.host_agent import HostAgent
-from distir_ext._workers.hosts.hosts import Hosts
-from distir_ext._workers.processes import ProcessWorkers
+from distir_ext.params.host_array import host_array
+from distir_ext.wire.credentials import Credentials
+from distir_ext.wire.tokens import TOKEN_VARIABLE
+from distir_ext.workers.hosts.host_agent import HostAgent
+from distir_ext.workers.hosts.hosts import Hosts
+from distir_ext.workers.processes import ProcessWorkers
 
 TLS, PLAIN = "TLS", "plain TCP"
 COLLECTIVES = ("permute", "all_reduce")

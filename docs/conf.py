@@ -9,7 +9,7 @@ from sphinx.addnodes import pending_xref
 
 import distir_ext
 from distir_ext import __version__
-from distir_ext._native.library import library_path
+from distir_ext.native.library import library_path
 
 project = "distir_ext"
 copyright = "the distir_ext contributors"

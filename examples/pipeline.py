@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 import tvm
+from distir_ext.stages import simulate
 from rich.console import Console
 
 import distir_ext as dx
 from distir_ext.demo.case import normal_weights
 from distir_ext.demo.llama import PLAN, SEED, TINY, export
-from distir_ext.stages import simulate
 
 LIMIT = 1e-5
 

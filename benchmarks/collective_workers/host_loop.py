@@ -17,7 +17,7 @@ import tvm  # noqa: F401  (its functions)
 
 import distir_ext as dx
 from collective_workers.cases import operand, shapes
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 LOOPS = "collective_workers.distir_loop"
 # A timed run moves so many bytes per worker, in at most so many calls.

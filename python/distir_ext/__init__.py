@@ -6,53 +6,51 @@ TVMScript parse them. The command ``distir`` does so when it needs it (``_comman
 
 from typing import TYPE_CHECKING
 
-from distir_ext import _command
+from distir_ext import _aliases, _command
 from distir_ext._version import __version__
 
 if TYPE_CHECKING or not _command.waits:
-    from distir_ext import (
-        _native,  # first: loads the native library
-        _nvidia,
-        analysis,
-        collectives,
-        hints,
-        interop,
-        launch,
-        pass_checks,
-        pipelines,
-        reports,
-        rules,
-        stages,
-        testing,
-        transform,
+    from distir_ext import analysis, hints, interop, launch, pipelines, testing
+    from distir_ext.annotate import collectives
+    from distir_ext.annotate.constrain import barrier, constrain
+    from distir_ext.annotate.manual import manual
+    from distir_ext.annotate.mutator import ShardingMutator
+    from distir_ext.annotate.patterns import annotate
+    from distir_ext.compile.entry import build, lower
+    from distir_ext.explain import rules
+    from distir_ext.explain.printing import script
+    from distir_ext.explain.provenance import explain
+    from distir_ext.explain.summary import Summary, summary
+    from distir_ext.explain.user_rules import register_rule, registered_rules, unregister_rule
+    from distir_ext.mesh.cluster import DEVICES, INFINIBAND, NVLINK, Cluster, Device, Link
+    from distir_ext.mesh.dims import Dim, TensorDims
+    from distir_ext.mesh.mesh import Mesh
+    from distir_ext.mesh.notation import dims, meshes
+    from distir_ext.native import installing, nvidia, reports
+    from distir_ext.native.reports import PassReport, pass_reports
+    from distir_ext.native.steps import phase
+    from distir_ext.passes import pass_checks, transform
+    from distir_ext.passes.dump import DumpPasses
+    from distir_ext.passes.pass_checks import CheckPasses
+    from distir_ext.saved.saving import SavedProgram, load, save
+    from distir_ext.session import stages
+    from distir_ext.session.session import (
+        Hosts,
+        Ray,
+        Session,
+        ShardedArray,
+        WorkerError,
+        WorkerValue,
     )
-    from distir_ext._annotate.dims import Dim, TensorDims
-    from distir_ext._compile.steps import phase
-    from distir_ext._runtime.backends import Backend, register_backend, unregister_backend
-    from distir_ext.annotate import annotate
-    from distir_ext.cluster import DEVICES, INFINIBAND, NVLINK, Cluster, Device, Link
-    from distir_ext.compile import build, lower
-    from distir_ext.constrain import barrier, constrain
-    from distir_ext.dump import DumpPasses
-    from distir_ext.manual import manual
-    from distir_ext.mesh import Mesh
-    from distir_ext.mutator import ShardingMutator
-    from distir_ext.notation import dims, meshes
-    from distir_ext.pass_checks import CheckPasses
-    from distir_ext.pictures import Sharding, ShardingPicture, visualize
-    from distir_ext.printing import script
-    from distir_ext.provenance import explain
-    from distir_ext.reports import PassReport, pass_reports
-    from distir_ext.saving import SavedProgram, load, save
-    from distir_ext.session import Hosts, Ray, Session, ShardedArray, WorkerError, WorkerValue
-    from distir_ext.summary import Summary, summary
-    from distir_ext.user_rules import register_rule, registered_rules, unregister_rule
     from distir_ext.views import results as _results  # noqa: F401 - attaches tables and figures
+    from distir_ext.views.visualize import Sharding, ShardingPicture, visualize
+    from distir_ext.workers.backends import Backend, register_backend, unregister_backend
 
-    _nvidia.install()
-    _native.install()
+    nvidia.install()
+    installing.install()
     reports.install()
     pass_checks.install()
+    _aliases.install()
 
 __all__ = [
     "DEVICES",

@@ -7,13 +7,11 @@
 
 #include <string>
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 /*! \brief Prefix of the global function of a builtin: "distir.runtime.all_reduce". */
 inline const std::string kRuntime = "distir.runtime.";
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi
 
 #endif  // DISTIR_ABI_BUILTIN_H_

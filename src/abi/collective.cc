@@ -8,8 +8,7 @@
 
 #include "support/functions.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 namespace ffi = tvm::ffi;
 
@@ -342,7 +341,7 @@ const char* TextOf(RowCount rows) {
   return "";
 }
 
-/*! \brief A record as plain data, whose keys `_native/collective_records.py` has as fields. */
+/*! \brief A record as plain data, whose keys `native/collective_records.py` has as fields. */
 ffi::Map<ffi::String, ffi::Any> ToData(const CollectiveRecord& record) {
   ffi::Array<ffi::String> arguments;
   for (const std::string& name : ArgumentsOf(record)) arguments.push_back(name);
@@ -378,5 +377,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi

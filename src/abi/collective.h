@@ -24,8 +24,7 @@
 
 #include "abi/builtin.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 enum class Collective : uint8_t {
   // Between two shardings of one tensor: mesh::CollectiveKind has these, in this order.
@@ -159,6 +158,5 @@ struct SentInGroup {
 /*! \throws ValueError where a plan says how much is sent. */
 SentInGroup SentBy(Collective collective, int64_t members);
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi
 #endif  // DISTIR_ABI_COLLECTIVE_H_

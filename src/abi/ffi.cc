@@ -17,8 +17,7 @@
 #include "abi/transfer_plan.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 namespace ffi = tvm::ffi;
 
@@ -163,5 +162,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi

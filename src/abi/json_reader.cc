@@ -1,3 +1,4 @@
+// Parses the JSON arguments of runtime builtins. Errors name the place in the text.
 #include "abi/json_reader.h"
 
 #include <tvm/ffi/error.h>

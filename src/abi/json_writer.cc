@@ -1,9 +1,9 @@
+// Writes strings, lists and objects as the JSON that compiled programs carry.
 #include "abi/json_writer.h"
 
 #include <cstdio>
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 std::string JsonString(const std::string& text) {
   std::string quoted = "\"";
@@ -36,5 +36,4 @@ std::string JsonObject(const std::vector<std::pair<std::string, std::string>>& m
   return text + "}";
 }
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi

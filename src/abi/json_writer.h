@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 std::string JsonString(const std::string& text);
 /*! \brief Joins members that are JSON already. */
@@ -25,6 +24,5 @@ std::string JsonIntegers(const Integers& values) {
   return JsonArray(items);
 }
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi
 #endif  // DISTIR_ABI_JSON_WRITER_H_

@@ -1,11 +1,11 @@
+// Reads and writes layouts, and finds for a block the nearest device that holds it.
 #include "abi/layout.h"
 
 #include <algorithm>
 
 #include "abi/json_writer.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 int64_t ReadDigits(const Digits& digits, int64_t position) {
   int64_t number = 0;
@@ -223,5 +223,4 @@ DeviceList Holders::NearestTo(int64_t device) const {
   return all_;
 }
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi

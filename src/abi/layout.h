@@ -24,8 +24,7 @@
 
 #include "abi/json_reader.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 // Limits of plans: a short plan must neither take long to read nor overflow.
 constexpr int64_t kMostDevices = int64_t{1} << 20;
@@ -139,6 +138,5 @@ class Holders {
   std::vector<Balls> levels_;
 };
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi
 #endif  // DISTIR_ABI_LAYOUT_H_

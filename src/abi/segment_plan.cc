@@ -1,3 +1,4 @@
+// Computes from a segment plan the pieces that one device sends and receives along a dimension.
 #include "abi/segment_plan.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 
 #include "abi/json_writer.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 std::string ToJson(const SegmentPlan& plan) {
   std::vector<std::string> segments;
@@ -232,5 +232,4 @@ SegmentPart SegmentPlanner::PartOf(int64_t device) const {
   return part;
 }
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi

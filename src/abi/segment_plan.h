@@ -27,8 +27,7 @@
 
 #include "abi/layout.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 /*! \brief Places `target`, `target` + 1, .. of the result: elements `source`, `source` + `step`, ..
  */
@@ -93,6 +92,5 @@ class SegmentPlanner {
   int64_t source_extent_, target_extent_;
 };
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi
 #endif  // DISTIR_ABI_SEGMENT_PLAN_H_

@@ -1,3 +1,4 @@
+// Computes from a transfer plan the boxes that one device sends and receives between two layouts.
 #include "abi/transfer_plan.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 
 #include "abi/json_writer.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 std::string ToJson(const TransferPlan& plan) {
   std::vector<std::pair<std::string, std::string>> members = {
@@ -499,5 +499,4 @@ std::vector<SentShare> TransferPlanner::SharesOf(int64_t number) const {
   return shares;
 }
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi

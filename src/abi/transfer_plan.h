@@ -31,8 +31,7 @@
 
 #include "abi/layout.h"
 
-namespace distir {
-namespace abi {
+namespace distir::abi {
 
 struct TransferPlan {
   int64_t channel = 0;
@@ -103,6 +102,5 @@ class TransferPlanner {
   std::vector<int64_t> target_of_source_;  // positions, -1 for others; empty: no device is in both
 };
 
-}  // namespace abi
-}  // namespace distir
+}  // namespace distir::abi
 #endif  // DISTIR_ABI_TRANSFER_PLAN_H_

@@ -1,3 +1,5 @@
+// Counts operations and bytes of the runtime's packed functions (fused norm, einsum, grouped
+// product, slices).
 #include "analysis/builtin_count.h"
 
 #include <tvm/ffi/error.h>
@@ -9,8 +11,7 @@
 #include "ir/symbolic.h"
 #include "ir/tir_node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -147,5 +148,4 @@ double BytesOfRows(abi::RowCount count, const ir::NodeArray<ir::Expr>& args,
   return BytesOf(args[0].ty()) / given * rows;
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -12,8 +12,7 @@
 #include "analysis/kernel_count.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 /*! \brief Bytes of the tensors in a type; sizes that are not known count as 1. */
 double BytesOf(const ir::Type& type);
@@ -39,6 +38,5 @@ KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>&
 double BytesOfRows(abi::RowCount count, const ir::NodeArray<ir::Expr>& args,
                    const ir::Type& result);
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_BUILTIN_COUNT_H_

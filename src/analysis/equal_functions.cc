@@ -1,3 +1,5 @@
+// Finds functions of SPMD programs that are equal up to names and communication partners, by
+// structural comparison of an abstracted copy.
 #include "analysis/equal_functions.h"
 
 #include <algorithm>
@@ -7,8 +9,7 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -195,5 +196,4 @@ std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
   return found;
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

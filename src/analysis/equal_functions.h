@@ -27,8 +27,7 @@
 #include "ir/module/call_graph.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 /*! \brief Callee by the key of the functions that it is equal to. */
 using Callees = std::map<std::string, std::string>;
@@ -75,6 +74,5 @@ class EqualFunctions {
   std::unordered_set<std::string> taken_;            // names
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_EQUAL_FUNCTIONS_H_

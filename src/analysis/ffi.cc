@@ -19,8 +19,7 @@
 #include "ir/tvm/pass.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -78,7 +77,7 @@ double Sum(const std::vector<double>& numbers) {
 
 Data ToData(const Body& body);
 
-/*! \brief A row, whose order `_analysis/steps.py` knows, too. */
+/*! \brief A row, whose order `analysis/steps.py` knows, too. */
 ffi::Array<ffi::Any> ToData(const Step& step) {
   ffi::Array<ffi::Any> row = {ffi::String(NameOf(step.kind)),
                               ffi::String(step.name),
@@ -191,5 +190,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

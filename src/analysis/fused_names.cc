@@ -1,3 +1,5 @@
+// Restores the names of variables that TVM's FuseOps renumbers, by matching the results of fused
+// groups before and after.
 #include "analysis/fused_names.h"
 
 #include <deque>
@@ -8,8 +10,7 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -231,5 +232,4 @@ ir::IRModule WithNamesOf(const ir::IRModule& before, const ir::IRModule& fused) 
   return ir::MakeModule(renamed, fused.attrs(), fused.global_infos());
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -14,8 +14,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 /*!
  * \brief The fused module, with the names of the variables that it was fused from.
@@ -23,6 +22,5 @@ namespace analysis {
  */
 ir::IRModule WithNamesOf(const ir::IRModule& before, const ir::IRModule& fused);
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_FUSED_NAMES_H_

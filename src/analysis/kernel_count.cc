@@ -1,3 +1,4 @@
+// Counts floating-point operations and bytes of a TIR kernel by walking its loops.
 #include "analysis/kernel_count.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -394,5 +394,4 @@ KernelCount CountKernel(const ir::PrimFunc& kernel, const ir::NodeArray<ir::Expr
   return result;
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

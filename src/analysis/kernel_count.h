@@ -27,8 +27,7 @@
 
 #include "ir/tir_node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -56,6 +55,5 @@ bool HasSymbolicSizes(const ir::PrimFunc& kernel);
  */
 KernelCount CountKernel(const ir::PrimFunc& kernel, const ir::NodeArray<ir::Expr>& arguments);
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_KERNEL_COUNT_H_

@@ -1,3 +1,4 @@
+// Keeps the kernels that LegalizeOps made of operators, and reuses them for later modules.
 #include "analysis/legalized_operators.h"
 
 #include <string>
@@ -6,8 +7,7 @@
 #include "ir/build.h"
 #include "ir/rewriter.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -77,5 +77,4 @@ void LegalizedOperators::Learn(const ir::IRModule& outlined, const ir::IRModule&
   }
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

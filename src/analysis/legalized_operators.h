@@ -17,8 +17,7 @@
 #include "analysis/structural_index.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 /*! \brief Kernels of operators for one target. */
 class LegalizedOperators {
@@ -48,6 +47,5 @@ class LegalizedOperators {
   std::vector<Kernel> distinct_;  // by number
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_LEGALIZED_OPERATORS_H_

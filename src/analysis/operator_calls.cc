@@ -1,3 +1,5 @@
+// Implements OutlineOperators and InlineOperators: one function for each distinct operator call,
+// and back.
 #include "analysis/operator_calls.h"
 
 #include <algorithm>
@@ -13,8 +15,7 @@
 #include "ir/symbolic.h"
 #include "ir/tvm/functions.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -219,5 +220,4 @@ ir::IRModule InlineOperators(const ir::IRModule& mod) {
                               });
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -16,8 +16,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 /*! \brief The function attribute that names the operator which a function stands for. */
 constexpr const char* kOperatorAttr = "distir.operator";
@@ -29,6 +28,5 @@ ir::IRModule OutlineOperators(const ir::IRModule& mod);
  * last variable of a body has the name of the call's. */
 ir::IRModule InlineOperators(const ir::IRModule& mod);
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_OPERATOR_CALLS_H_

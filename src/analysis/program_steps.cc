@@ -1,3 +1,5 @@
+// Reads the steps of a worker and the memory that each storage holds meanwhile off a planned
+// program.
 #include "analysis/program_steps.h"
 
 #include <tvm/ffi/error.h>
@@ -17,8 +19,7 @@
 #include "ir/symbolic.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -563,5 +564,4 @@ std::vector<FunctionSteps> StepReader::Read(const ir::IRModule& mod) {
   return reader_->ReadModule(mod);
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -24,8 +24,7 @@
 #include "analysis/timeline/collective_time.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 enum class StepKind { kKernel, kPacked, kCollective, kCall, kBranch };
 
@@ -98,6 +97,5 @@ class StepReader {
   std::unique_ptr<Reader> reader_;
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_PROGRAM_STEPS_H_

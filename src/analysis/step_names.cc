@@ -1,3 +1,4 @@
+// Lists callee and result name of each call in the order of TVM's virtual machine.
 #include "analysis/step_names.h"
 
 #include <string>
@@ -5,8 +6,7 @@
 #include "ir/build.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -65,5 +65,4 @@ ffi::Map<ffi::String, ffi::Any> StepNames(const ir::IRModule& mod) {
   return names;
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -17,14 +17,12 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
 /*! \brief Names by function, for a module in front of CallTIRRewrite. */
 ffi::Map<ffi::String, ffi::Any> StepNames(const ir::IRModule& mod);
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_STEP_NAMES_H_

@@ -1,10 +1,10 @@
+// Numbers IR objects up to renaming of variables, by TVM's structural hash and equality.
 #include "analysis/structural_index.h"
 
 #include "ir/build.h"
 #include "ir/tvm/functions.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 size_t StructuralIndex::Find(const ffi::ObjectRef& object) {
   // The elements of constants are compared only: to hash large ones takes long.
@@ -18,5 +18,4 @@ size_t StructuralIndex::Find(const ffi::ObjectRef& object) {
   return like.back();
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

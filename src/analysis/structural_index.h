@@ -15,8 +15,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -33,6 +32,5 @@ class StructuralIndex {
   std::unordered_map<int64_t, std::vector<size_t>> by_hash_;
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_STRUCTURAL_INDEX_H_

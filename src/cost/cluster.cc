@@ -1,3 +1,4 @@
+// Reads a cluster and answers which link joins two devices, a group or an axis.
 #include "cost/cluster.h"
 
 #include <tvm/ffi/container/map.h>
@@ -13,8 +14,7 @@
 #include "mesh/layout.h"
 #include "mesh/plain_data.h"
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 namespace ffi = tvm::ffi;
 
@@ -205,5 +205,4 @@ Cluster ToCluster(const ffi::Any& any) {
   return Cluster(links[0], *launch);
 }
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost

@@ -22,8 +22,7 @@
 #include "abi/layout.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 /*! \brief A device's way to others; both directions work at the same time. */
 struct Link {
@@ -99,6 +98,5 @@ constexpr const char* kClusterAttr = "distir.cluster";
  */
 Cluster ToCluster(const tvm::ffi::Any& data);
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost
 #endif  // DISTIR_COST_CLUSTER_H_

@@ -1,3 +1,4 @@
+// Evaluates the time and byte formulas of collectives within groups.
 #include "cost/collective_cost.h"
 
 #include <algorithm>
@@ -5,8 +6,7 @@
 
 #include "mesh/collective_record.h"
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 double Seconds(abi::Collective collective, double launch, const Link& link, int64_t group_size,
                double local_bytes) {
@@ -39,5 +39,4 @@ double BytesSent(mesh::CollectiveKind kind, int64_t group_size, double local_byt
   return abi::SentBy(mesh::RecordedAs(kind), group_size).Bytes(local_bytes);
 }
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost

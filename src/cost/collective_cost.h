@@ -33,8 +33,7 @@ namespace distir::abi {
 enum class Collective : uint8_t;
 }  // namespace distir::abi
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 /*!
  * \brief Seconds that a collective inside groups takes.
@@ -56,6 +55,5 @@ double Seconds(mesh::CollectiveKind kind, double launch, const Link& link, int64
  */
 double BytesSent(mesh::CollectiveKind kind, int64_t group_size, double local_bytes);
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost
 #endif  // DISTIR_COST_COLLECTIVE_COST_H_

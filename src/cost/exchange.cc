@@ -1,3 +1,4 @@
+// Computes the cost of one grouped step of sends and receives between two shardings.
 #include "cost/exchange.h"
 
 #include <algorithm>
@@ -5,8 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 namespace {
 
@@ -223,5 +223,4 @@ double SecondsAlongDim(double launch, const Link& link, int64_t shards, double r
   return launch + link.Seconds(static_cast<int64_t>(messages), received * shard_bytes);
 }
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost

@@ -21,8 +21,7 @@
 #include "cost/cluster.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 /*! \brief Block of a tensor on each device of a mesh. The mesh has to outlive it. */
 class Layout {
@@ -107,6 +106,5 @@ ExchangeCost CostOfExchange(const Cluster& cluster, const Layout& source, const 
 double SecondsAlongDim(double launch, const Link& link, int64_t shards, double received,
                        double shard_bytes);
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost
 #endif  // DISTIR_COST_EXCHANGE_H_

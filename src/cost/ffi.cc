@@ -7,8 +7,7 @@
 #include "abi/collective.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace cost {
+namespace distir::cost {
 
 namespace ffi = tvm::ffi;
 
@@ -22,5 +21,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       });
 }
 
-}  // namespace cost
-}  // namespace distir
+}  // namespace distir::cost

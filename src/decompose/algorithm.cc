@@ -1,9 +1,9 @@
+// Looks up the decomposition of a call that is sharded along a dimension it needs all of.
 #include "decompose/algorithm.h"
 
 #include <tvm/ffi/error.h>
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 bool DecomposedCall::IsDecomposed(size_t operand, int dim) const {
   for (int f : rule.operands[operand][dim]) {
@@ -34,5 +34,4 @@ std::vector<int> Marked(const std::vector<bool>& mask) {
   return dims;
 }
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose

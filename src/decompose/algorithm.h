@@ -22,8 +22,7 @@
 #include "rules/call/infer_type.h"
 #include "rules/operator.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 /*! \brief A call of which a decomposed factor is sharded. */
 struct DecomposedCall {
@@ -47,6 +46,5 @@ rules::Decomposition FindDecomposition(const ir::Expr& op);
 /*! \brief The dimensions that a mask marks. */
 std::vector<int> Marked(const std::vector<bool>& mask);
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose
 #endif  // DISTIR_DECOMPOSE_ALGORITHM_H_

@@ -1,3 +1,5 @@
+// Splits and joins dimensions so that each device sees its block of indexed dimensions as one
+// dimension.
 #include "decompose/blocks.h"
 
 #include <algorithm>
@@ -7,8 +9,7 @@
 #include "ir/symbolic.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 namespace {
 
@@ -126,5 +127,4 @@ Blocks::Places Blocks::Find(const std::vector<ir::Expr>& positions, Writer* w) c
   return found;
 }
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose

@@ -14,8 +14,7 @@
 
 #include "decompose/writer.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 /*!
  * \brief (.., n, .., m, ..) to (.., a, b, n / a, m / b, ..): dimensions from `begin` on are split,
@@ -71,6 +70,5 @@ class Blocks {
   int64_t places_ = 1;
 };
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose
 #endif  // DISTIR_DECOMPOSE_BLOCKS_H_

@@ -1,3 +1,4 @@
+// Finds values made by every device of which each uses a shard, and makes the shards instead.
 #include "decompose/creation.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/symbolic.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 namespace {
 
@@ -107,5 +107,4 @@ const Creation* Creations::Find(const ir::Call& redistribution) const {
   return it == found_.end() ? nullptr : &it->second;
 }
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose

@@ -21,8 +21,7 @@
 #include "decompose/algorithm.h"
 #include "dialect/mesh_table.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 /*! \brief A call, and which shards of its result are made. */
 struct Creation {
@@ -49,6 +48,5 @@ class Creations {
   std::unordered_set<const ffi::Object*> only_in_pieces_;
 };
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose
 #endif  // DISTIR_DECOMPOSE_CREATION_H_

@@ -1,3 +1,4 @@
+// Implements DecomposeSharded, also for dimensions that the shards do not divide.
 #include "decompose/pass.h"
 
 #include <algorithm>
@@ -18,8 +19,7 @@
 #include "rules/tails.h"
 #include "support/error.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 namespace {
 
@@ -195,5 +195,4 @@ ir::IRModule DecomposeUneven(const ir::IRModule& mod) {
   return dialect::HasExplicitReductions(mod) ? mod : Expand(mod, Calls::kUneven);
 }
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose

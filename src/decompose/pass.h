@@ -9,8 +9,7 @@
 #include "ir/node.h"
 #include "rules/call/decision.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 /*! \brief Rewrites the calls of which a decomposed factor is sharded, see decompose/algorithm.h,
  * and makes values in pieces, see decompose/creation.h; the module itself where there is neither.
@@ -22,6 +21,5 @@ ir::IRModule DecomposeUneven(const ir::IRModule& mod);
 /*! \brief True if a call on DTensors has to be decomposed. */
 bool IsSharded(const ir::Call& call, rules::Decisions* decisions);
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose
 #endif  // DISTIR_DECOMPOSE_PASS_H_

@@ -1,3 +1,5 @@
+// Builds typed calls of operators on DTensors, with redistributions of operands where the rule
+// needs them.
 #include "decompose/writer.h"
 
 #include <tvm/ffi/error.h>
@@ -15,8 +17,7 @@
 #include "rules/registry.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 namespace {
 
@@ -205,5 +206,4 @@ ir::Expr Writer::Place(const ir::Call& call) {
   return emit_(ir::MakeCall(inferred.type, call.op(), args, call.attrs(), call.ty_args()));
 }
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose

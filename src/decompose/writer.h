@@ -27,8 +27,7 @@
 #include "support/dtypes.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace decompose {
+namespace distir::decompose {
 
 namespace ffi = tvm::ffi;
 
@@ -107,6 +106,5 @@ DLDataType DtypeOf(const ir::Expr& x);
 /*! \brief The shape with dimension `dim` of n split into `shards` and n / shards. */
 ffi::Array<ir::Expr> SplitShape(const ir::Expr& x, int dim, int64_t shards);
 
-}  // namespace decompose
-}  // namespace distir
+}  // namespace distir::decompose
 #endif  // DISTIR_DECOMPOSE_WRITER_H_

@@ -1,3 +1,4 @@
+// Remembers the axis names of meshes for type inference, which sees a mesh without its module.
 #include "dialect/mesh_names.h"
 
 #include <tvm/ffi/container/map.h>
@@ -14,8 +15,7 @@
 #include "ir/tvm/registration.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -121,5 +121,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

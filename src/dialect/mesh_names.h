@@ -11,8 +11,7 @@
 
 #include "dialect/mesh_table.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief Notes names of a mesh's axes, in place of earlier ones. Of the meshes of a process, the
  * last few thousand are kept. */
@@ -21,6 +20,5 @@ void RememberNames(const ir::DeviceMesh& device_mesh, const AxisNames& names);
 /*! \brief Names the axes of a mesh in the table, if it is known how. */
 void NameAsKnown(MeshTable* table, const ir::DeviceMesh& device_mesh);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_MESH_NAMES_H_

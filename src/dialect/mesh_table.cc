@@ -1,3 +1,4 @@
+// Converts between TVM's DeviceMesh and Placement and shardings on root meshes.
 #include "dialect/mesh_table.h"
 
 #include <tvm/ffi/container/map.h>
@@ -13,8 +14,7 @@
 #include "support/counted.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -336,5 +336,4 @@ bool MeshTable::IsUneven(const ir::Type& type) {
   return false;
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -31,8 +31,7 @@
 #include "mesh/sharding.h"
 #include "support/small_vector.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace ffi = tvm::ffi;
 
@@ -205,6 +204,5 @@ class MeshTable {
   std::map<int, ManualRegion> regions_;  // by their own root
 };
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_MESH_TABLE_H_

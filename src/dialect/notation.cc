@@ -10,8 +10,7 @@
 #include "dialect/mesh_table.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -48,5 +47,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -1,11 +1,11 @@
+// Reads and compares the placements of DTensor types.
 #include "dialect/placement.h"
 
 #include <algorithm>
 
 #include "ir/leaves.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 std::vector<int> PlacementDims(const ir::Placement& placement) {
   std::vector<int> dims;
@@ -61,5 +61,4 @@ void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out
   });
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

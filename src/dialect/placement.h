@@ -10,8 +10,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief The sharded tensor dimension per mesh axis, -1 for a replica. */
 std::vector<int> PlacementDims(const ir::Placement& placement);
@@ -32,6 +31,5 @@ bool TakesDTensors(const ir::Call& call);
 /*! \brief Appends the DTensor types among a type's tensors, in order; null for plain tensors. */
 void CollectDTensorTypes(const ir::Type& type, std::vector<ir::DTensorType>* out);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_PLACEMENT_H_

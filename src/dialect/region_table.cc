@@ -7,8 +7,7 @@
 #include "dialect/mesh_table.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -126,5 +125,4 @@ std::pair<ir::DeviceMesh, std::vector<int>> MeshTable::WholeAxes(int root, const
   return {view, found};
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -1,3 +1,5 @@
+// Searches breadth-first for the shortest chain from a sharded dimension to the annotation that
+// states it.
 #include "explain/chain.h"
 
 #include <algorithm>
@@ -6,8 +8,7 @@
 #include <set>
 #include <tuple>
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace {
 
@@ -160,5 +161,4 @@ std::optional<mesh::Sharding> Carry(const mesh::Sharding& sharding, const std::v
   return carried;
 }
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain

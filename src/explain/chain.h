@@ -19,8 +19,7 @@
 
 #include "explain/program.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 /*! \brief One dimension of one tensor. */
 struct Place {
@@ -46,6 +45,5 @@ std::optional<std::vector<Hop>> FindChain(Program* program, const Place& from,
  * nullopt where a sharded dimension is linked to none. */
 std::optional<mesh::Sharding> Carry(const mesh::Sharding& sharding, const std::vector<Hop>& hops);
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain
 #endif  // DISTIR_EXPLAIN_CHAIN_H_

@@ -1,3 +1,4 @@
+// Explains one redistribution: the two sides, their costs, and annotations that avoid it.
 #include "explain/conflict.h"
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include "rules/call/call_cost.h"
 #include "rules/call/projection.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace {
 
@@ -362,5 +362,4 @@ MoveExplanation ExplainMove(Program* program, const FunctionView& view, const ir
   return Conflict(program, view, origin, moved).Run();
 }
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain

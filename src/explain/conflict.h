@@ -14,8 +14,7 @@
 
 #include "explain/program.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 /*! \brief "1,024 bytes per device, 3.2 us by the cost model". */
 std::string CostText(double bytes, double seconds);
@@ -46,6 +45,5 @@ MoveExplanation ExplainMove(Program* program, const FunctionView& view, const ir
  */
 bool Disagrees(Program* program, const FunctionView& view, int slot, const mesh::Sharding& want);
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain
 #endif  // DISTIR_EXPLAIN_CONFLICT_H_

@@ -1,3 +1,4 @@
+// Writes the lines that explain one variable.
 #include "explain/explainer.h"
 
 #include <algorithm>
@@ -5,8 +6,7 @@
 
 #include "explain/conflict.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace {
 
@@ -252,5 +252,4 @@ void Explainer::CollectEnds(const ir::Expr& var, std::vector<ir::Var>* ends) con
   }
 }
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain

@@ -11,8 +11,7 @@
 #include "explain/chain.h"
 #include "explain/program.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 class Explainer {
  public:
@@ -59,6 +58,5 @@ class Explainer {
   std::vector<std::string> lines_;
 };
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain
 #endif  // DISTIR_EXPLAIN_EXPLAINER_H_

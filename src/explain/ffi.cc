@@ -17,8 +17,7 @@
 #include "explain/program.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace {
 
@@ -159,5 +158,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain

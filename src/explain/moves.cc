@@ -1,11 +1,11 @@
+// Lists the moves of a function: the collectives between a computed tensor and its readers.
 #include "explain/moves.h"
 
 #include <unordered_set>
 
 #include "explain/explainer.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace {
 
@@ -121,5 +121,4 @@ MoveCause CauseOf(Program* program, const FunctionView& view, const MovedTensor&
           ExplainMove(program, view, move.origin, move.end)};
 }
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain

@@ -18,8 +18,7 @@
 #include "explain/conflict.h"
 #include "explain/program.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 struct MovedTensor {
   ir::Var origin, end;
@@ -43,6 +42,5 @@ struct MoveCause {
 
 MoveCause CauseOf(Program* program, const FunctionView& view, const MovedTensor& move);
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain
 #endif  // DISTIR_EXPLAIN_MOVES_H_

@@ -1,3 +1,4 @@
+// Reads a module of any phase into slots, links and moves for the explanations.
 #include "explain/program.h"
 
 #include <algorithm>
@@ -24,8 +25,7 @@
 #include "rules/call/infer_type.h"
 #include "rules/call/projection.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace {
 
@@ -538,5 +538,4 @@ const redistribute::Plan* Program::PlanOf(const FunctionView& view, int slot,
   return &planner_.Find(meshes_.Root(fact.root), source, target, size);
 }
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain

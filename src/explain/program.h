@@ -26,8 +26,7 @@
 #include "redistribute/planner.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace explain {
+namespace distir::explain {
 
 namespace ffi = tvm::ffi;
 using propagation::SlotList;
@@ -193,6 +192,5 @@ class Program {
   std::map<TensorOf, std::vector<AcrossCall>> across_calls_;
 };
 
-}  // namespace explain
-}  // namespace distir
+}  // namespace distir::explain
 #endif  // DISTIR_EXPLAIN_PROGRAM_H_

@@ -1,7 +1,7 @@
+// Reads the buffer that an allocation statement of a kernel defines.
 #include "ir/allocation.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -19,5 +19,4 @@ Var AllocatedBuffer(const Stmt& stmt) {
   return annotations && !annotations->empty() ? Var() : kBuffer(stmt);
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -7,13 +7,11 @@
 
 #include "ir/tir_node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief The buffer that a statement allocates; null of other statements, and of allocations with
  * annotations. */
 Var AllocatedBuffer(const Stmt& stmt);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_ALLOCATION_H_

@@ -1,11 +1,11 @@
+// Makes IR objects through TVM's FFI constructors.
 #include "ir/build.h"
 
 #include <unordered_map>
 
 #include "ir/tvm/empty_object.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -257,5 +257,4 @@ std::string Print(const ffi::ObjectRef& object) {
   return static_cast<std::string>(kRepr(object).cast<ffi::String>());
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

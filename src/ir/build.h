@@ -14,8 +14,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 Call MakeCall(const Type& ty, const Expr& op, const NodeArray<Expr>& args,
               const Node& attrs = Node(), const NodeArray<Type>& ty_args = {},
@@ -77,6 +76,5 @@ std::string Print(const ffi::ObjectRef& object);
 /*! \brief The name of an operator, or of the function that a call of a packed function calls. */
 std::string CalleeName(const Call& call);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_BUILD_H_

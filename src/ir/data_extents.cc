@@ -1,9 +1,9 @@
+// Recognises operators whose result has an extent that depends on data.
 #include "ir/data_extents.h"
 
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -29,5 +29,4 @@ TensorType WithoutShape(const TensorType& type) {
   return kTensorTypeOfRank(nullptr, dtype, type.ndim(), nullptr, nullptr).cast<TensorType>();
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief True if the first result of a call, a tuple, may have fewer rows than its type says: the
  * boxes that a non-maximum suppression keeps, which TVM types as if all were kept. Also of null. */
@@ -17,6 +16,5 @@ bool HasDataExtent(const Call& call);
 /*! \brief A tensor of the same rank and dtype, of unknown shape. */
 TensorType WithoutShape(const TensorType& type);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_DATA_EXTENTS_H_

@@ -11,8 +11,7 @@
 #include "ir/build.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief True if one of the leaves fulfils the predicate; leaves behind it are not looked at. */
 template <typename Predicate>
@@ -50,6 +49,5 @@ Type MapLeaves(const Type& type, const Map& map) {
   return changed ? Type(MakeTupleType(fields)) : type;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_LEAVES_H_

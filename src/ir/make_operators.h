@@ -9,8 +9,7 @@
 
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 namespace make {
 
 inline const GlobalFunction kAdd("relax.op.add");
@@ -88,6 +87,5 @@ inline const GlobalFunction kWhere("relax.op.where");
 inline const GlobalFunction kZerosLike("relax.op.zeros_like");
 
 }  // namespace make
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MAKE_OPERATORS_H_

@@ -1,3 +1,4 @@
+// Defines the accessors of the IR views: type keys and fields of TVM's objects.
 #include "ir/node.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/build.h"
 #include "ir/tvm/view_definition.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 DISTIR_KIND(Type, "ir.Type")
 DISTIR_KIND(PrimType, "ir.PrimType")
@@ -140,5 +140,4 @@ std::vector<std::pair<GlobalVar, BaseFunc>> OrderedFunctions(const IRModule& mod
   return functions;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -25,8 +25,7 @@
 #include "ir/tvm/node_array.h"
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 // Defines the members that every view has; `key` is TVM's type key.
 #define DISTIR_VIEW(Name, Base)                                                            \
@@ -312,6 +311,5 @@ inline bool IsOp(const Expr& op, const char* name) {
  * of the map. */
 std::vector<std::pair<GlobalVar, BaseFunc>> OrderedFunctions(const IRModule& mod);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_NODE_H_

@@ -1,11 +1,11 @@
+// Registers the notes that take no part in structural comparison.
 #include "ir/notes.h"
 
 #include "ir/node.h"
 #include "ir/rewriter.h"
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -46,5 +46,4 @@ const OnLoad kRegister([] {
 
 }  // namespace
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -14,8 +14,7 @@
 #ifndef DISTIR_IR_NOTES_H_
 #define DISTIR_IR_NOTES_H_
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*!
  * \brief Names the variables whose shardings were stated, by an annotation or a type: ["x", "up"].
@@ -39,6 +38,5 @@ constexpr const char* kTakenBackAttr = "distir.taken_back";
  */
 constexpr const char* kShardingsAttr = "distir.shardings";
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_NOTES_H_

@@ -11,8 +11,7 @@
 
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 namespace attrs {
 
 inline const AttrField kAllReduceOpType("relax.attrs.AllReduceAttrs", "op_type");
@@ -162,6 +161,5 @@ inline const ResizeFields kResize2d("relax.attrs.Resize2DAttrs");
 inline const ResizeFields kResize3d("relax.attrs.Resize3DAttrs");
 
 }  // namespace attrs
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_OPERATOR_ATTRS_H_

@@ -1,3 +1,4 @@
+// Collects the numbers of the pass that runs in this thread, and hands them to Python.
 #include "ir/report.h"
 
 #include <tvm/ffi/container/map.h>
@@ -5,8 +6,7 @@
 #include <chrono>
 #include <map>
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace ffi = tvm::ffi;
 
@@ -71,5 +71,4 @@ IRModule RunReported(const std::string& pass, const IRModule& mod,
   return result;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

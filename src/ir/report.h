@@ -6,7 +6,7 @@
  *     Skip("defer_reductions", "used elsewhere");   // one more, for this reason
  *
  * Numbers belong to the pass that runs in this thread. Python gets them when it ends, for its log
- * line and for who collects them (python/distir_ext/reports.py).
+ * line and for who collects them (python/distir_ext/native/reports.py).
  */
 #ifndef DISTIR_IR_REPORT_H_
 #define DISTIR_IR_REPORT_H_
@@ -16,8 +16,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief Says that the running pass did something; nothing where no pass runs. */
 void Count(const std::string& what, int64_t times = 1);
@@ -32,6 +31,5 @@ IRModule RunReported(const std::string& pass, const IRModule& mod,
                      const std::function<IRModule(const IRModule&)>& apply,
                      ReportOf which = ReportOf::kEvery);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_REPORT_H_

@@ -1,3 +1,4 @@
+// Rewrites functions binding by binding; the base of the rewriting passes.
 #include "ir/rewriter.h"
 
 #include <algorithm>
@@ -6,8 +7,7 @@
 #include "ir/build.h"
 #include "ir/module/numbered.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -318,5 +318,4 @@ std::unordered_map<const ffi::Object*, int> CountUses(const Function& function) 
   return uses;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -29,8 +29,7 @@
 #include "ir/node.h"
 #include "support/pointer_map.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief Collects bindings into blocks. */
 class BlockWriter {
@@ -164,6 +163,5 @@ void VisitUses(const Expr& expr, const std::function<void(const Var&)>& visit);
 /*! \brief Counts the uses of each variable in a function. */
 std::unordered_map<const ffi::Object*, int> CountUses(const Function& function);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_REWRITER_H_

@@ -9,8 +9,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief True if a dimension provably leaves no remainder, whatever its variables are. */
 bool AlwaysDivides(const Expr& dim, int64_t divisor);
@@ -25,6 +24,5 @@ Expr Subtract(const Expr& a, const Expr& b);
  */
 int64_t CollectFactors(const Expr& dim, std::vector<Expr>* others);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_SIZE_ARITHMETIC_H_

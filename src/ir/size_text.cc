@@ -1,3 +1,4 @@
+// Prints symbolic sizes and shapes as Python arithmetic, for messages and signatures.
 #include "ir/size_text.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "ir/symbolic.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -109,5 +109,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

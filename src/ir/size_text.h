@@ -9,8 +9,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*!
  * \brief The text of a size: `8`, `n`, `(n + 7) // 8`.
@@ -28,6 +27,5 @@ std::string ShapeText(const ShapeType& type);
 /*! \brief A name as one word: what is neither letter, digit, "_" nor "." is %XX. */
 std::string Word(const std::string& name);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_SIZE_TEXT_H_

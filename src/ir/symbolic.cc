@@ -1,3 +1,4 @@
+// Integer arithmetic and proofs on symbolic dimensions, by TVM's analyzer.
 #include "ir/symbolic.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "ir/leaves.h"
 #include "ir/size_arithmetic.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -280,5 +280,4 @@ void VisitVars(const Expr& dim, const std::function<void(const Var&)>& visit) {
   }
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -11,8 +11,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief The value of a constant dimension, or -1 for a symbolic one. */
 int64_t StaticDim(const Expr& dim);
@@ -63,6 +62,5 @@ void VisitVars(const Expr& dim, const std::function<void(const Var&)>& visit);
  * them. The same object where nothing changes. */
 Type MapDims(const Type& type, const std::function<Expr(const Expr&)>& map);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_SYMBOLIC_H_

@@ -1,3 +1,4 @@
+// Defines the views of TIR objects, and edits of loops, buffers and indices.
 #include "ir/tir_node.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "ir/tvm/functions.h"
 #include "ir/tvm/view_definition.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -407,5 +407,4 @@ PrimFunc RenewDefinitions(const PrimFunc& function) {
   return kRenewDefs(function).cast<PrimFunc>();
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -15,8 +15,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 // ---- functions and buffers
 
@@ -238,6 +237,5 @@ PrimFunc MakeSection(const PrimFunc& like, const NodeArray<Var>& params,
  * made from. */
 PrimFunc RenewDefinitions(const PrimFunc& function);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TIR_NODE_H_

@@ -1,11 +1,11 @@
+// Recognises constants that are one whole number.
 #include "ir/whole_number.h"
 
 #include <tvm/ffi/container/tensor.h>
 
 #include <cmath>
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 std::optional<int64_t> WholeNumber(const Expr& constant) {
   auto known = Constant::Cast(constant);
@@ -26,5 +26,4 @@ std::optional<int64_t> WholeNumber(const Expr& constant) {
   return is_whole ? std::optional<int64_t>(static_cast<int64_t>(number)) : std::nullopt;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

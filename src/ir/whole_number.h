@@ -10,13 +10,11 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief The whole number that a constant without dimensions is, of integers or of floats of 32 or
  * 64 bits, or zero in 16 bits; nullopt for others. */
 std::optional<int64_t> WholeNumber(const Expr& constant);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_WHOLE_NUMBER_H_

@@ -15,8 +15,7 @@
 #include "lower/passes.h"
 #include "lower/signature.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -137,5 +136,4 @@ ir::IRModule LowerCCL(const ir::IRModule& mod) {
                         mod.global_infos());
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -23,8 +23,7 @@
 #include "lower/stages/virtual_stages.h"
 #include "padding/extents.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -237,5 +236,4 @@ class ModuleLowering {
 
 ir::IRModule LowerDistIR(const ir::IRModule& mod) { return ModuleLowering(mod).Run(); }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

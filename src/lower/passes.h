@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 /*!
  * \brief Kernels on DTensors become kernels on the shards of each device
@@ -31,6 +30,5 @@ ir::IRModule LowerDistIR(const ir::IRModule& mod);
 /*! \brief Local collectives become destination-passing calls of the runtime. */
 ir::IRModule LowerCCL(const ir::IRModule& mod);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_PASSES_H_

@@ -1,3 +1,4 @@
+// Writes the signature of a compiled program: types, shardings and parameters of each function.
 #include "lower/signature.h"
 
 #include <tvm/ffi/error.h>
@@ -21,8 +22,7 @@
 #include "support/error.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -374,5 +374,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

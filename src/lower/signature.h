@@ -15,8 +15,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 /*! \brief The module attribute with the groups that communicate, which a session opens before the
  * program runs; LowerCCL writes it. */
@@ -92,6 +91,5 @@ class SignatureWriter {
   std::unordered_map<const tvm::ffi::Object*, int> numbers_;  // in listed_
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SIGNATURE_H_

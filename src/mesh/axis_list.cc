@@ -9,8 +9,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -176,5 +175,4 @@ AxisList Complement(const Mesh& mesh, const AxisList& used) {
   return rest;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

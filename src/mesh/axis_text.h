@@ -9,8 +9,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 /*! \brief "mesh axis 'dp'"; of a mesh without names "axis 0 ('x') of the mesh". */
 std::string AxisText(const Mesh& mesh, int axis);
@@ -18,6 +17,5 @@ std::string AxisText(const Mesh& mesh, int axis);
  * none"; empty if it has names. */
 std::string Legend(const Mesh& mesh);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_AXIS_TEXT_H_

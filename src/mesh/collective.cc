@@ -1,3 +1,4 @@
+// Describes which axes a collective moves between two shardings, and checks that it can.
 #include "mesh/collective.h"
 
 #include <tvm/ffi/error.h>
@@ -7,8 +8,7 @@
 
 #include "mesh/collective_record.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -98,5 +98,4 @@ CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Shardin
   return step;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

@@ -10,8 +10,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 enum class CollectiveKind {
   kAllGather,      // drops the minor axes of one dimension
@@ -56,6 +55,5 @@ struct CollectiveStep {
 CollectiveStep DescribeStep(CollectiveKind kind, const Mesh& root, const Sharding& source,
                             const Sharding& target, const AxisList& reduce_axes);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_COLLECTIVE_H_

@@ -10,8 +10,7 @@
 #include "abi/collective.h"
 #include "mesh/collective.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 // Kinds are the first records.
 static_assert(static_cast<int>(CollectiveKind::kAllGather) ==
@@ -30,6 +29,5 @@ constexpr std::optional<CollectiveKind> KindOf(abi::Collective collective) {
   return static_cast<CollectiveKind>(collective);
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_COLLECTIVE_RECORD_H_

@@ -1,11 +1,11 @@
+// Finds one view of a mesh whose axes name all of several axis references.
 #include "mesh/common_view.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -79,5 +79,4 @@ std::optional<Mesh> CommonView(const Mesh& root, const std::vector<AxisList>& li
   return ToPlacement(root, nested, /*apart=*/order).mesh;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

@@ -10,8 +10,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 /*!
  * \brief A view on which every list can be named, so that tensors sharded by them can meet in one
@@ -24,6 +23,5 @@ namespace mesh {
  */
 std::optional<Mesh> CommonView(const Mesh& root, const std::vector<AxisList>& lists);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_COMMON_VIEW_H_

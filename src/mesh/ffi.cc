@@ -23,8 +23,7 @@
 #include "mesh/plain_data.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -74,5 +73,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.mesh.ShardShape", ShardShape);
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

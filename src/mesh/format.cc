@@ -8,8 +8,7 @@
 #include "mesh/sharding.h"
 #include "support/escaped_text.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -103,5 +102,4 @@ std::string ToString(const Mesh& mesh) {
   return (mesh.ndim() > 0 ? text : "(") + ") of devices " + DevicesText(mesh.device_ids);
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

@@ -1,9 +1,9 @@
+// Converts shardings to the digits that layouts state.
 #include "mesh/layout.h"
 
 #include <tvm/ffi/error.h>
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 abi::Digits DigitsOf(const Mesh& mesh, const AxisList& axes) {
   abi::Digits digits;
@@ -25,5 +25,4 @@ abi::Layout LayoutOf(const Mesh& mesh, const Sharding& sharding) {
   return layout;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

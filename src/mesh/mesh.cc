@@ -10,8 +10,7 @@
 #include "mesh/sharding.h"
 #include "support/counted.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 int64_t Mesh::size() const {
   int64_t product = 1;
@@ -99,5 +98,4 @@ std::vector<std::vector<int64_t>> DeviceGroups(const Mesh& mesh, const AxisList&
   return groups;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

@@ -11,8 +11,7 @@
 #include "mesh/sharding.h"
 #include "support/counted.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -166,5 +165,4 @@ Sharding FromPlacement(const Mesh& view, const std::vector<int>& axis_to_dim, in
   return Canonical(sharding);
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

@@ -1,11 +1,11 @@
+// Converts meshes and integers from FFI data, with checks.
 #include "mesh/plain_data.h"
 
 #include <tvm/ffi/error.h>
 
 #include <limits>
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 std::vector<int64_t> ToVector(const Ints& values) {
   return std::vector<int64_t>(values.begin(), values.end());
@@ -24,5 +24,4 @@ Mesh ToMesh(const Ints& shape, const Ints& device_ids) {
   return mesh;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

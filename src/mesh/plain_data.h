@@ -15,8 +15,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace ffi = tvm::ffi;
 
@@ -27,6 +26,5 @@ std::vector<int64_t> ToVector(const Ints& values);
 int ToIndex(int64_t value);
 Mesh ToMesh(const Ints& shape, const Ints& device_ids);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_PLAIN_DATA_H_

@@ -1,9 +1,9 @@
+// Makes the mesh of the automatic axes of a manual region.
 #include "mesh/region.h"
 
 #include <algorithm>
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 RegionMesh MakeRegionMesh(const Mesh& outer, const AxisList& manual) {
   RegionMesh region;
@@ -34,5 +34,4 @@ AxisList MapPrefix(const AxisList& axes, const std::vector<AxisPair>& pairs) {
   return Canonical(mapped);
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

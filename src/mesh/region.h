@@ -16,8 +16,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 struct RegionMesh {
   Mesh mesh;
@@ -37,6 +36,5 @@ struct AxisPair {
  * that name. Example: [x, y] and the pair x -> z gives [z]. */
 AxisList MapPrefix(const AxisList& axes, const std::vector<AxisPair>& pairs);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_REGION_H_

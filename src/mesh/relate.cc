@@ -11,8 +11,7 @@
 
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -114,5 +113,4 @@ std::optional<std::vector<AxisList>> Relate(const Mesh& view, const Mesh& root) 
   return related;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

@@ -1,3 +1,4 @@
+// Checks segments along a dimension.
 #include "mesh/segments.h"
 
 #include <tvm/ffi/error.h>
@@ -6,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -42,5 +42,4 @@ void CheckSegments(const MovedDim& moved, const std::vector<Segment>& segments) 
   }
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

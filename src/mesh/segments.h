@@ -15,8 +15,7 @@
 
 #include "abi/segment_plan.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 using abi::Segment;
 
@@ -33,6 +32,5 @@ struct MovedDim {
  */
 void CheckSegments(const MovedDim& moved, const std::vector<Segment>& segments);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_SEGMENTS_H_

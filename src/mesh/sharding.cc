@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <array>
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 namespace {
 
@@ -134,5 +133,4 @@ bool SameLayout(const Mesh&, const Sharding& a, const Sharding& b) {
   return partial.empty() || a.reduction == b.reduction;
 }
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh

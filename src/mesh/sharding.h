@@ -29,8 +29,7 @@
 
 #include "support/small_vector.h"
 
-namespace distir {
-namespace mesh {
+namespace distir::mesh {
 
 /*!
  * \brief An N-D array of devices: device_ids is row-major over shape and holds distinct ids.
@@ -220,6 +219,5 @@ std::vector<int64_t> LocalShape(const std::vector<int64_t>& shape, const Shardin
  */
 bool SameLayout(const Mesh& mesh, const Sharding& a, const Sharding& b);
 
-}  // namespace mesh
-}  // namespace distir
+}  // namespace distir::mesh
 #endif  // DISTIR_MESH_SHARDING_H_

@@ -12,8 +12,7 @@
 #include "ops/family.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -234,5 +233,4 @@ const Operators kPacked(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

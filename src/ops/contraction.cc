@@ -2,8 +2,7 @@
 // the contracted dimension is a sum.
 #include "ops/family.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -67,5 +66,4 @@ const Operators kOuter("contraction", {"all"}, {Operator("relax.outer", Outer).P
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

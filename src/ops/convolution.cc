@@ -8,8 +8,7 @@
 #include "ops/windows.h"
 #include "rules/factor/layout.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -150,5 +149,4 @@ const Operators kConvolutions(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

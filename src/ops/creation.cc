@@ -10,8 +10,7 @@
 #include "rules/factor/broadcasting.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -299,5 +298,4 @@ const Operators kBroadcastTo("broadcast", {"all", "", "dimensions of size 1 that
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

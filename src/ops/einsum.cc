@@ -6,8 +6,7 @@
 #include "ops/family.h"
 #include "rules/factor/equation.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -85,5 +84,4 @@ const Operators kEinsum("contraction",
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -2,8 +2,7 @@
 #include "ops/family.h"
 #include "rules/factor/broadcasting.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -115,5 +114,4 @@ const Operators kTernary("elementwise ternary", kAllButStretched,
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

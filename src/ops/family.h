@@ -17,8 +17,7 @@
 #include "rules/operator.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace ffi = tvm::ffi;
 using decompose::DecomposedCall;
@@ -71,6 +70,5 @@ inline bool IsFloat(const ir::TensorType& type) {
 using distir::IsFloat;
 inline bool OnFloats(const OpView& view) { return IsFloat(view.operands[0]); }
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops
 #endif  // DISTIR_OPS_FAMILY_H_

@@ -5,8 +5,7 @@
 #include "ops/family.h"
 #include "rules/factor/layout.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -119,5 +118,4 @@ const Operators kDetection(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

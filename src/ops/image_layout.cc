@@ -1,7 +1,7 @@
+// Adds the batch and channel factors of image operators to a rule.
 #include "ops/image_layout.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 void AddBatchAndChannels(const OpView& view, const std::string& layout,
                          const std::string& out_layout, RuleBuilder* builder) {
@@ -17,5 +17,4 @@ void AddBatchAndChannels(const OpView& view, const std::string& layout,
   }
 }
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

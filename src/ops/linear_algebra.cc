@@ -4,8 +4,7 @@
 
 #include "rules/stated/user_rules.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -29,5 +28,4 @@ bool EnterRules() {
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

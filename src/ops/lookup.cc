@@ -11,8 +11,7 @@
 #include "ir/symbolic.h"
 #include "ops/family.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -374,5 +373,4 @@ ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
   return SumOfOwn(is_own, values, {axis}, w);
 }
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -8,8 +8,7 @@
 
 #include "decompose/writer.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 /*! \brief R.gather_elements of positions that lie within the table. */
 ir::Expr LookUpElements(const ir::Expr& whole, const ir::Expr& positions, int axis,
@@ -18,6 +17,5 @@ ir::Expr LookUpElements(const ir::Expr& whole, const ir::Expr& positions, int ax
 ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
                     const mesh::AxisList& axes, decompose::Writer* w);
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops
 #endif  // DISTIR_OPS_LOOKUP_H_

@@ -7,8 +7,7 @@
 #include "ops/family.h"
 #include "ops/lookup.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -191,5 +190,4 @@ const Operators kEntropy("loss",
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

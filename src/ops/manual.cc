@@ -8,8 +8,7 @@
 #include "rules/call/infer_type.h"
 #include "rules/factor/broadcasting.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -64,5 +63,4 @@ const ir::OnLoad kRegister([] {
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -11,8 +11,7 @@
 #include "ir/symbolic.h"
 #include "ops/family.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -388,5 +387,4 @@ const Operators kSlice(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -8,8 +8,7 @@
 #include "rules/factor/per_channel.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -272,5 +271,4 @@ const Operators kGroupNorm("normalization",
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

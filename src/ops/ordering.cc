@@ -7,8 +7,7 @@
 #include "ops/family.h"
 #include "rules/factor/reduced_dims.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -221,5 +220,4 @@ const Operators kTopk(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -1,8 +1,7 @@
 // Operators without a rule, each with the reason: they stand in the table so that it is complete.
 #include "ops/family.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -52,5 +51,4 @@ const DescribedOperators kLocalView("distribution", "already on the worker's par
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

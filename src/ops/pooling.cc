@@ -7,8 +7,7 @@
 #include "ops/image_layout.h"
 #include "ops/windows.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -173,5 +172,4 @@ const Operators kWindows(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -2,8 +2,7 @@
 #include "ops/family.h"
 #include "rules/factor/per_channel.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -24,5 +23,4 @@ const Operators kPrelu(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -4,8 +4,7 @@
 #include "ops/family.h"
 #include "rules/factor/reduced_dims.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -116,5 +115,4 @@ const Operators kVariance("reduction",
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -21,8 +21,7 @@
 #include "ir/symbolic.h"
 #include "ops/image_layout.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -236,5 +235,4 @@ const Operators kResize(
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

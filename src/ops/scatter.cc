@@ -17,8 +17,7 @@
 #include "rules/call/projection.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -494,5 +493,4 @@ const Operators kTakeBackward("gather",
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -7,8 +7,7 @@
 #include "ir/tvm/functions.h"
 #include "ops/family.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -389,5 +388,4 @@ const Operators kShapeOf("shape", {"all", "", "", "the global shape, known on ev
 
 }  // namespace
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

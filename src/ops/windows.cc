@@ -1,3 +1,4 @@
+// Rules, decomposition and halo segments of sliding windows: convolutions and pooling.
 #include "ops/windows.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "rules/factor/layout.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 namespace {
 
@@ -330,5 +330,4 @@ ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Wr
   return result;
 }
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops

@@ -16,8 +16,7 @@
 
 #include "ops/family.h"
 
-namespace distir {
-namespace ops {
+namespace distir::ops {
 
 enum class WindowKind { kConvolution, kTransposed, kMaximum, kMean };
 
@@ -63,6 +62,5 @@ bool IsBlockwise(const WindowDim& dim, WindowKind kind);
  * shards then are a part of the batch, each computed alone. */
 ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Writer* writer);
 
-}  // namespace ops
-}  // namespace distir
+}  // namespace distir::ops
 #endif  // DISTIR_OPS_WINDOWS_H_

@@ -11,8 +11,7 @@
 #include "ir/build.h"
 #include "optimize/program/chain.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -51,5 +50,4 @@ void CancelCollectives(Program* program, Tally* tally) {
   }
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -23,8 +23,7 @@
 #include "rules/factor/factor_rule.h"
 #include "support/pointer_map.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -210,5 +209,4 @@ void CombineCollectives(Program* program, Tally* tally) {
     Combining(function.editable.get(), program, tally).Run(function.editable->body());
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -25,8 +25,7 @@
 #include "redistribute/partial.h"
 #include "rules/linearity.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -348,5 +347,4 @@ void DeferReductions(Program* program, Tally* tally) {
     Deferral(function.editable.get(), program, tally).Run();
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

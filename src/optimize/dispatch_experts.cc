@@ -18,8 +18,7 @@
 #include "optimize/experts/types.h"
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -84,5 +83,4 @@ void DispatchExperts(Program* program, Tally* tally) {
     Dispatch(function.editable.get(), program, tally).Run();
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

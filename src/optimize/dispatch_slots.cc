@@ -31,8 +31,7 @@
 #include "rules/registry.h"
 #include "support/contains.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -472,5 +471,4 @@ void DispatchSlots(Program* program, Tally* tally) {
     DispatchMasks(function.editable.get(), *program, tally).Run();
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -29,8 +29,7 @@
 #include "rules/factor/axes.h"
 #include "support/contains.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -328,5 +327,4 @@ void DispatchWeighted(Program* program, Tally* tally) {
     DispatchPairs(function.editable.get(), *program, tally).Run();
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

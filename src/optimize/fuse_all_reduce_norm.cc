@@ -14,8 +14,7 @@
 #include "ir/operator_attrs.h"
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -102,5 +101,4 @@ void FuseAllReduceNorm(Program* program, Tally* tally) {
     NormFusion(function.editable.get(), is_offered, tally).Run();
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

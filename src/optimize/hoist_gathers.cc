@@ -22,8 +22,7 @@
 #include "ir/module/call_graph.h"
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -171,5 +170,4 @@ class GatherHoisting {
 
 void HoistGathers(Program* program, Tally* tally) { GatherHoisting(program, tally).Run(); }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -24,8 +24,7 @@ namespace distir::abi {
 enum class Collective : uint8_t;
 }  // namespace distir::abi
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief Sizes that a user may set. */
 struct Options {
@@ -90,6 +89,5 @@ void HoistGathers(Program* program, Tally* tally);
 void CombineCollectives(Program* program, Tally* tally);
 void ScheduleCollectives(Program* program, Tally* tally);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_OPTIMIZATION_H_

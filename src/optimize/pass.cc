@@ -11,8 +11,7 @@
 #include "optimize/optimization.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace ffi = tvm::ffi;
 
@@ -125,5 +124,4 @@ ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::st
                         meshes.GlobalInfos());
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

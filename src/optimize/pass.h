@@ -12,8 +12,7 @@
 
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*!
  * \brief The names of the optimisations to run: those that are on by default, and what a user says
@@ -27,6 +26,5 @@ std::set<std::string> Choose(const tvm::ffi::Array<tvm::ffi::String>& enable,
 ir::IRModule OptimizeCollectives(const ir::IRModule& mod, const std::set<std::string>& chosen,
                                  const Options& options);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PASS_H_

@@ -24,8 +24,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -212,5 +211,4 @@ void ScatterReductions(Program* program, Tally* tally) {
   }
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

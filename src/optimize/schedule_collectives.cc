@@ -24,8 +24,7 @@
 #include "support/pointer_map.h"
 #include "support/small_vector.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -212,5 +211,4 @@ void ScheduleCollectives(Program* program, Tally* tally) {
     ScheduleBody(function.editable.get(), function.editable->body(), program, tally);
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

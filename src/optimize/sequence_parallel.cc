@@ -22,8 +22,7 @@
 #include "optimize/program/chain.h"
 #include "optimize/program/shard_region.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -191,5 +190,4 @@ void SequenceParallel(Program* program, Tally* tally) {
     SequenceParallelism(function.editable.get(), program, tally).Run();
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

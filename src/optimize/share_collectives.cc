@@ -13,8 +13,7 @@
 #include "dialect/operators/collective.h"
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -55,5 +54,4 @@ void ShareCollectives(Program* program, Tally* tally) {
   }
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

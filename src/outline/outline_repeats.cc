@@ -1,3 +1,4 @@
+// Replaces repeated segments of bindings by calls of one function.
 #include "outline/outline_repeats.h"
 
 #include <algorithm>
@@ -18,8 +19,7 @@
 #include "outline/segment.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace outline {
+namespace distir::outline {
 
 namespace {
 
@@ -310,5 +310,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
-}  // namespace outline
-}  // namespace distir
+}  // namespace distir::outline

@@ -18,8 +18,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace outline {
+namespace distir::outline {
 
 /*!
  * \brief The module with repeats of every Relax function outlined; the same where there are none.
@@ -27,6 +26,5 @@ namespace outline {
  */
 ir::IRModule OutlineRepeats(const ir::IRModule& mod, int64_t min_operators);
 
-}  // namespace outline
-}  // namespace distir
+}  // namespace distir::outline
 #endif  // DISTIR_OUTLINE_OUTLINE_REPEATS_H_

@@ -1,11 +1,11 @@
+// Finds the period and count of repetitions in a sequence of numbers.
 #include "outline/repeats.h"
 
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 
-namespace distir {
-namespace outline {
+namespace distir::outline {
 
 namespace {
 
@@ -54,5 +54,4 @@ Repeats FindRepeats(const std::vector<uint64_t>& items, size_t min_period) {
   return best;
 }
 
-}  // namespace outline
-}  // namespace distir
+}  // namespace distir::outline

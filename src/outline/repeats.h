@@ -12,8 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace distir {
-namespace outline {
+namespace distir::outline {
 
 /*! \brief items[i] is items[i + period] for every i from begin to end - period. */
 struct Repeats {
@@ -35,6 +34,5 @@ struct Repeats {
  */
 Repeats FindRepeats(const std::vector<uint64_t>& items, size_t min_period);
 
-}  // namespace outline
-}  // namespace distir
+}  // namespace distir::outline
 #endif  // DISTIR_OUTLINE_REPEATS_H_

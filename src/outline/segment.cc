@@ -1,3 +1,4 @@
+// Compares segments of bindings up to their leaves, and finds their inputs and outputs.
 #include "outline/segment.h"
 
 #include <map>
@@ -9,8 +10,7 @@
 #include "ir/tvm/functions.h"
 #include "ir/tvm/registration.h"
 
-namespace distir {
-namespace outline {
+namespace distir::outline {
 
 namespace {
 
@@ -262,5 +262,4 @@ std::optional<Interface> FindInterface(
   return interface;
 }
 
-}  // namespace outline
-}  // namespace distir
+}  // namespace distir::outline

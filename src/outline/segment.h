@@ -24,8 +24,7 @@
 #include "ir/node.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace outline {
+namespace distir::outline {
 
 namespace ffi = tvm::ffi;
 
@@ -77,6 +76,5 @@ struct Interface {
 std::optional<Interface> FindInterface(const Segments& segments,
                                        const std::unordered_map<const ffi::Object*, int>& num_uses);
 
-}  // namespace outline
-}  // namespace distir
+}  // namespace distir::outline
 #endif  // DISTIR_OUTLINE_SEGMENT_H_

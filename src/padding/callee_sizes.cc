@@ -1,3 +1,4 @@
+// Maps the symbolic sizes of a callee to expressions of the caller.
 #include "padding/callee_sizes.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace ffi = tvm::ffi;
 
@@ -54,5 +54,4 @@ ir::Expr CalleeSizes::InCaller(const ir::Expr& extent) const {
   return ir::SubstituteVars(extent, [this](const ir::Var& size) { return Find(size); });
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

@@ -9,8 +9,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 class CalleeSizes {
  public:
@@ -26,6 +25,5 @@ class CalleeSizes {
   std::unordered_map<const tvm::ffi::Object*, ir::Expr> sizes_;
 };
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_CALLEE_SIZES_H_

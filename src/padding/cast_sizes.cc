@@ -1,3 +1,4 @@
+// Maps symbolic sizes that R.match_cast defines to sizes of the function's parameters.
 #include "padding/cast_sizes.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 CastSizes::CastSizes(const ir::Function& function) {
   for (const ir::Var& param : function.params()) {
@@ -54,5 +54,4 @@ bool CastSizes::IsKnown(const ir::Expr& extent) const {
   return is_known;
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

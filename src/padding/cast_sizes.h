@@ -11,8 +11,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 class CastSizes {
  public:
@@ -31,6 +30,5 @@ class CastSizes {
   std::unordered_map<const tvm::ffi::Object*, ir::Expr> sizes_;  // by variable, of others
 };
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_CAST_SIZES_H_

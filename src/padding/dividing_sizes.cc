@@ -1,3 +1,4 @@
+// Finds symbolic sizes that cannot be padded, with the reason for each.
 #include "padding/dividing_sizes.h"
 
 #include <algorithm>
@@ -16,8 +17,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace {
 
@@ -226,5 +226,4 @@ void DividingSizes::VisitResult(const ir::Function& function) {
   });
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

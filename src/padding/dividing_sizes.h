@@ -19,8 +19,7 @@
 #include "ir/node.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace ffi = tvm::ffi;
 
@@ -61,6 +60,5 @@ class DividingSizes {
   std::unordered_map<const ffi::Object*, std::string> reasons_;  // by variable
 };
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_DIVIDING_SIZES_H_

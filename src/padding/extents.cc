@@ -1,3 +1,4 @@
+// Computes the padded extents of dimensions.
 #include "padding/extents.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "ir/symbolic.h"
 #include "padding/size.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 bool Extents::operator==(const Extents& other) const {
   return std::equal(begin(), end(), other.begin(), other.end(), ir::SameDim);
@@ -90,5 +90,4 @@ ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents) {
   });
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

@@ -16,8 +16,7 @@
 #include "ir/node.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace ffi = tvm::ffi;
 
@@ -85,6 +84,5 @@ ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents)
 /*! \brief Changes the extents of every tensor; returns `type` itself if there is nothing to pad. */
 ir::Type WithExtents(const ir::Type& type, const ValueExtents& extents);
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_EXTENTS_H_

@@ -1,3 +1,4 @@
+// Joins dimensions that must be padded alike, and finds the grain of each.
 #include "padding/grains.h"
 
 #include <algorithm>
@@ -16,8 +17,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace {
 
@@ -379,5 +379,4 @@ bool Grains::Concern(const ir::GlobalVar& name, const ir::Function& function) co
   return found;
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

@@ -46,8 +46,7 @@
 #include "padding/size.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 class Grains {
  public:
@@ -118,6 +117,5 @@ class Grains {
   std::unordered_map<const ffi::Object*, ValueExtents> taken_extents_;
 };
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_GRAINS_H_

@@ -1,3 +1,4 @@
+// Rewrites one function with padded extents; fills tails where an operator reads them.
 #include "padding/pad_function.h"
 
 #include <tvm/ffi/error.h>
@@ -24,8 +25,7 @@
 #include "rules/registry.h"
 #include "support/error.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace {
 
@@ -545,5 +545,4 @@ ir::Function PadFunction(const ir::Function& function, const ir::GlobalVar& name
   return Padder(name, is_called, module).Run(function);
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

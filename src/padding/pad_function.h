@@ -23,8 +23,7 @@
 #include "rules/tir/resized_kernels.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 /*! \brief A function of the module before it is padded, and what is called then. */
 struct PaddedFunction {
@@ -53,6 +52,5 @@ struct PaddedModule {
 ir::Function PadFunction(const ir::Function& function, const ir::GlobalVar& name, bool is_called,
                          const PaddedModule& module);
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_PAD_FUNCTION_H_

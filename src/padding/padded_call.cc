@@ -1,11 +1,11 @@
+// Decides whether an operator call can be padded, and to which extents.
 #include "padding/padded_call.h"
 
 #include <map>
 
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 bool StatesSizes(const rules::Operator& record) {
   return record.shape_argument >= 0 || record.local_attrs != nullptr ||
@@ -49,5 +49,4 @@ rules::FactorExtents PaddedExtents(const rules::FactorRule& rule,
   return extents;
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

@@ -14,8 +14,7 @@
 #include "rules/operator.h"
 #include "rules/tir/resized_kernels.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 /*! \brief True if the call of an operator can be written for other sizes. */
 bool StatesSizes(const rules::Operator& record);
@@ -33,6 +32,5 @@ rules::FactorExtents PaddedExtents(const rules::FactorRule& rule,
                                    const ValueExtents& taken, const ValueExtents& given,
                                    const std::function<void(const ir::DTensorType&, int)>& refuse);
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_PADDED_CALL_H_

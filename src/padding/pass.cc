@@ -15,8 +15,7 @@
 #include "rules/registry.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace {
 
@@ -149,5 +148,4 @@ ir::IRModule PadShards(const ir::IRModule& mod) {
   return ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos());
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

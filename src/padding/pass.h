@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 /*!
  * \brief Pads every dimension that its shards do not divide, and masks what a reduction would see
@@ -25,6 +24,5 @@ namespace padding {
  */
 ir::IRModule PadShards(const ir::IRModule& mod);
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_PASS_H_

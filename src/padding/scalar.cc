@@ -1,3 +1,4 @@
+// Makes scalar constants of any dtype in a form that TVMScript can print.
 #include "padding/scalar.h"
 
 #include <tvm/ffi/container/shape.h>
@@ -12,8 +13,7 @@
 #include "ir/tvm/functions.h"
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace ffi = tvm::ffi;
 
@@ -68,5 +68,4 @@ ffi::Any FillOf(DLDataType dtype, rules::Tail tail) {
   return ScalarOf(written, Extreme(dtype, is_lowest));
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

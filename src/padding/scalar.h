@@ -14,8 +14,7 @@
 
 #include "rules/tails.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 /*! \brief The type that numbers of a type are written in. */
 DLDataType WrittenAs(DLDataType dtype);
@@ -26,6 +25,5 @@ tvm::ffi::Any ScalarOf(DLDataType written, int64_t number);
 /*! \brief Fill of a tail of elements of `dtype`, in the type that it is written in. */
 tvm::ffi::Any FillOf(DLDataType dtype, rules::Tail tail);
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_SCALAR_H_

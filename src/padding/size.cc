@@ -1,3 +1,4 @@
+// Computes common divisors and quotients of sizes that are products.
 #include "padding/size.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/symbolic.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace {
 
@@ -74,5 +74,4 @@ Size Size::DividedBy(const Size& divisor) const {
   return quotient;
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

@@ -10,8 +10,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 class Size {
  public:
@@ -40,6 +39,5 @@ class Size {
   std::vector<ir::Expr> symbols_;  // none of which is a product
 };
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_SIZE_H_

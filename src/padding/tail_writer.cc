@@ -1,3 +1,4 @@
+// Writes operators that fill the tails of padded tensors, and that change extents.
 #include "padding/tail_writer.h"
 
 #include "dialect/mesh_table.h"
@@ -10,8 +11,7 @@
 #include "padding/scalar.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace {
 
@@ -219,5 +219,4 @@ ir::Expr TailWriter::Converted(const ffi::Any& written, const ir::DTensorType& l
                             On(like, ir::MakeTensorType({}, dtype), replica)));
 }
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding

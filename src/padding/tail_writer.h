@@ -26,8 +26,7 @@
 #include "rules/factor/factor_rule.h"
 #include "rules/tails.h"
 
-namespace distir {
-namespace padding {
+namespace distir::padding {
 
 namespace ffi = tvm::ffi;
 
@@ -79,6 +78,5 @@ class TailWriter : public ir::FunctionRewriter {
   std::vector<size_t> scopes_;     // length of the log where each scope begins
 };
 
-}  // namespace padding
-}  // namespace distir
+}  // namespace distir::padding
 #endif  // DISTIR_PADDING_TAIL_WRITER_H_

@@ -1,3 +1,4 @@
+// Runs SplitFused, and keeps only the splits that shardings need.
 #include "phases/needed_split.h"
 
 #include <tvm/ffi/error.h>
@@ -10,10 +11,9 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "propagation/pass.h"
-#include "split/pass.h"
+#include "unfuse/pass.h"
 
-namespace distir {
-namespace phases {
+namespace distir::phases {
 
 namespace ffi = tvm::ffi;
 
@@ -115,7 +115,7 @@ bool HaveAsManyBindings(const ir::IRModule& mod, const ir::IRModule& split) {
 }  // namespace
 
 ir::IRModule SplitWhereNeeded(const ir::IRModule& mod) {
-  const ir::IRModule split = split::SplitFused(mod);
+  const ir::IRModule split = unfuse::SplitFused(mod);
   if (split.same_as(mod) || !HaveAsManyBindings(mod, split)) return split;
   const ir::IRModule of_split = Propagated(split);
   try {
@@ -125,5 +125,4 @@ ir::IRModule SplitWhereNeeded(const ir::IRModule& mod) {
   }
 }
 
-}  // namespace phases
-}  // namespace distir
+}  // namespace distir::phases

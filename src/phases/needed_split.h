@@ -13,8 +13,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace phases {
+namespace distir::phases {
 
 /*!
  * \brief The module after SplitFused, or the same module where this makes no difference: both are
@@ -23,6 +22,5 @@ namespace phases {
  */
 ir::IRModule SplitWhereNeeded(const ir::IRModule& mod);
 
-}  // namespace phases
-}  // namespace distir
+}  // namespace distir::phases
 #endif  // DISTIR_PHASES_NEEDED_SPLIT_H_

@@ -1,3 +1,4 @@
+// Finds the phase of a module from the types and operators in its functions.
 #include "phases/phase.h"
 
 #include "dialect/mesh_table.h"
@@ -7,8 +8,7 @@
 #include "ir/rewriter.h"
 #include "lower/signature.h"
 
-namespace distir {
-namespace phases {
+namespace distir::phases {
 
 namespace {
 
@@ -53,5 +53,4 @@ std::optional<Phase> PhaseOf(const ir::IRModule& mod) {
   return std::nullopt;
 }
 
-}  // namespace phases
-}  // namespace distir
+}  // namespace distir::phases

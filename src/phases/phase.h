@@ -20,8 +20,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace phases {
+namespace distir::phases {
 
 enum class Phase { kAnnotated, kPropagated, kLegalized, kLowered, kRuntime };
 
@@ -38,6 +37,5 @@ struct LeastAdvancedFunction {
 /*! \brief The least advanced of the functions with annotations or DTensors, the first by name. */
 LeastAdvancedFunction LeastAdvanced(const ir::IRModule& mod);
 
-}  // namespace phases
-}  // namespace distir
+}  // namespace distir::phases
 #endif  // DISTIR_PHASES_PHASE_H_

@@ -23,12 +23,11 @@
 #include "phases/phase.h"
 #include "propagation/pass.h"
 #include "redistribute/pass.h"
-#include "split/pass.h"
 #include "support/functions.h"
 #include "target/cpu/passes.h"
+#include "unfuse/pass.h"
 
-namespace distir {
-namespace phases {
+namespace distir::phases {
 
 namespace ffi = tvm::ffi;
 
@@ -53,7 +52,7 @@ constexpr Phase kAnnotated = Phase::kAnnotated, kPropagated = Phase::kPropagated
 
 const Step kSteps[] = {
     // pass                        needs        gives        when
-    {"SplitFused",                 kAnnotated,  kAnnotated,  When::kImplied, split::SplitFused, SplitWhereNeeded},
+    {"SplitFused",                 kAnnotated,  kAnnotated,  When::kImplied, unfuse::SplitFused, SplitWhereNeeded},
     {"PropagateSharding",          kAnnotated,  kPropagated, When::kAsked,   propagation::PropagateSharding},
     {"DecomposeUneven",            kPropagated, kPropagated, When::kImplied, decompose::DecomposeUneven},
     {"PadShards",                  kPropagated, kPropagated, When::kImplied, padding::PadShards},
@@ -66,7 +65,7 @@ const Step kSteps[] = {
 };
 
 // Steps on a worker's program for CPUs, between passes of TVM, which
-// python/distir_ext/_compile/cpu.py lists.
+// python/distir_ext/compile/cpu.py lists.
 const Step kCpuSteps[] = {
     {"DispatchMatmul",             kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
     {"ShareResults",               kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
@@ -182,5 +181,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace phases
-}  // namespace distir
+}  // namespace distir::phases

@@ -1,3 +1,4 @@
+// Separates batch dimensions that frontends merge for batched products.
 #include "propagation/batch_dims.h"
 
 #include <string>
@@ -13,8 +14,7 @@
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace ffi = tvm::ffi;
 
@@ -278,5 +278,4 @@ ir::Function SeparateBatchDims(const ir::Function& function) {
                           function.attrs());
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

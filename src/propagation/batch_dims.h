@@ -26,12 +26,10 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief The function with its batched products written so; the same object if it has none. */
 ir::Function SeparateBatchDims(const ir::Function& function);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_BATCH_DIMS_H_

@@ -1,3 +1,4 @@
+// Finds weights whose annotation cuts within heads, so that propagation copies heads instead.
 #include "propagation/copied_heads.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 
 #include "rules/call/projection.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -277,5 +277,4 @@ class HeadFinder {
 
 std::vector<StatedDim> CopiedHeads(const Program& program) { return HeadFinder(program).Run(); }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

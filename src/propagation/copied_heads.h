@@ -39,8 +39,7 @@
 
 #include "propagation/instances.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief A dimension of which an annotation says something. */
 struct StatedDim {
@@ -57,6 +56,5 @@ struct StatedDim {
  */
 std::vector<StatedDim> CopiedHeads(const Program& program);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_COPIED_HEADS_H_

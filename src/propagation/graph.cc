@@ -1,3 +1,4 @@
+// Builds the graph of slots and rules of a function.
 #include "propagation/graph.h"
 
 #include <tvm/ffi/error.h>
@@ -24,8 +25,7 @@
 #include "support/error.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -518,5 +518,4 @@ FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
   return graph;
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

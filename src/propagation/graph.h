@@ -28,8 +28,7 @@
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace ffi = tvm::ffi;
 
@@ -118,6 +117,5 @@ FunctionGraph BuildGraph(const std::string& name, const ir::Function& function,
                          const std::function<bool(const ir::GlobalVar&)>& is_relax_function,
                          bool warns = true);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_GRAPH_H_

@@ -1,8 +1,8 @@
+// Unfolds the calls of a program into instances that are solved together.
 #include "propagation/instances.h"
 
 #include <algorithm>
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -125,5 +125,4 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of) {
   return program;
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

@@ -20,8 +20,7 @@
 #include "cost/cluster.h"
 #include "propagation/graph.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 constexpr int kNoRoot = -1;
 
@@ -113,6 +112,5 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  */
 void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_INSTANCES_H_

@@ -22,8 +22,7 @@
 #include "rules/tir/rule.h"
 #include "support/error.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -264,5 +263,4 @@ VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& funct
   return Propagation(mod).ShardingsOf(function, dialect::ToMesh(view));
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

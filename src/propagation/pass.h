@@ -12,8 +12,7 @@
 #include "ir/node.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*!
  * \brief Propagates annotations to DTensor types, across calls: every value of a function that
@@ -42,6 +41,5 @@ std::optional<AxesOfDims> WholeAxes(const mesh::Mesh& mesh, const mesh::Sharding
 VarShardings SolvedShardings(const ir::IRModule& mod, const ir::GlobalVar& function,
                              const ir::DeviceMesh& view);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_PASS_H_

@@ -11,8 +11,7 @@
 #include "rules/call/call_cost.h"
 #include "rules/call/projection.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -431,5 +430,4 @@ void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Clust
   AxisSolver(program, users, meshes, cluster).Run();
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

@@ -1,3 +1,4 @@
+// Finds which reductions the result of a call on DTensors still needs.
 #include "redistribute/partial.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "ir/leaves.h"
 #include "rules/linearity.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 namespace {
 
@@ -147,5 +147,4 @@ PartialFlow FlowThrough(const ir::Call& call,
   return {true, result};
 }
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute

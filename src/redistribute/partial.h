@@ -16,8 +16,7 @@
 #include "mesh/sharding.h"
 #include "rules/call/decision.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 struct PartialValue {
   int root;                 // in the table given
@@ -59,6 +58,5 @@ PartialFlow FlowThrough(const ir::Call& call,
                         const std::function<const PartialAxes*(const ir::Expr&)>& partial_of,
                         const std::optional<PartialValue>& own, dialect::MeshTable* meshes);
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_PARTIAL_H_

@@ -23,8 +23,7 @@
 #include "redistribute/steps.h"
 #include "support/error.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 namespace ffi = tvm::ffi;
 
@@ -218,5 +217,4 @@ ir::IRModule LegalizeRedistribute(const ir::IRModule& mod) {
   return any ? ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos()) : mod;
 }
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute

@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 /*!
  * \brief Replaces every redistribution by collectives and makes the reductions that factor rules
@@ -22,6 +21,5 @@ namespace redistribute {
  */
 ir::IRModule LegalizeRedistribute(const ir::IRModule& mod);
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_PASS_H_

@@ -1,3 +1,4 @@
+// Plans the cheapest sequence of collectives between two shardings; keeps plans for later calls.
 #include "redistribute/planner.h"
 
 #include <tvm/ffi/error.h>
@@ -13,8 +14,7 @@
 #include "redistribute/search.h"
 #include "redistribute/space.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 namespace {
 
@@ -315,5 +315,4 @@ int64_t Planner::KindOf(const mesh::Mesh& mesh) {
   return known->second;
 }
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute

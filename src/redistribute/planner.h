@@ -33,8 +33,7 @@
 #include "mesh/collective.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 /*! \brief Atoms up to which all shardings are searched: those of a mesh (2, 2, 2, 2). */
 constexpr int kMaxAtoms = 4;
@@ -84,6 +83,5 @@ class Planner {
   std::map<std::vector<int64_t>, int64_t> kinds_;  // by shape and devices
 };
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_PLANNER_H_

@@ -1,3 +1,4 @@
+// A* search over the shardings of a Space.
 #include "redistribute/search.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 
 #include "cost/collective_cost.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 namespace {
 
@@ -300,5 +300,4 @@ std::vector<Move> FindWay(Space* space, const Question& question) {
   return Search(space, question).Run();
 }
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute

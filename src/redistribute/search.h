@@ -12,8 +12,7 @@
 #include "mesh/collective.h"
 #include "redistribute/space.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 /*! \brief An edge of the way found. */
 struct Move {
@@ -35,6 +34,5 @@ struct Question {
 /*! \brief The fastest way; among those within a millionth of each other, the simplest. */
 std::vector<Move> FindWay(Space* space, const Question& question);
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_SEARCH_H_

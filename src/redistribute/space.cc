@@ -1,9 +1,9 @@
+// Numbers the shardings of a tensor by atoms of the mesh.
 #include "redistribute/space.h"
 
 #include <utility>
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 namespace {
 
@@ -160,5 +160,4 @@ void Space::AddAll(std::vector<AtomList>* dims, AtomSet free, size_t dim) {
   }
 }
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute

@@ -21,8 +21,7 @@
 #include "cost/exchange.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 /*! \brief A set of atoms; bit i stands for atom i. */
 using AtomSet = uint32_t;
@@ -91,6 +90,5 @@ class Space {
   std::unordered_map<uint64_t, double> lacking_;  // by pair of nodes
 };
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_SPACE_H_

@@ -1,3 +1,4 @@
+// Converts the steps of plans to calls on DTensors, and calls to steps.
 #include "redistribute/steps.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 namespace {
 
@@ -85,5 +85,4 @@ ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction r
   return dialect::MakeCollective(step.kind, value, target, reduce_axes, reduction);
 }
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute

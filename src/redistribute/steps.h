@@ -9,8 +9,7 @@
 #include "ir/node.h"
 #include "redistribute/planner.h"
 
-namespace distir {
-namespace redistribute {
+namespace distir::redistribute {
 
 /*!
  * \brief The call that does one step of a plan.
@@ -26,6 +25,5 @@ ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction r
  */
 TensorSize SizeOf(const ir::TensorType& type);
 
-}  // namespace redistribute
-}  // namespace distir
+}  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_STEPS_H_

@@ -1,11 +1,11 @@
+// Answers which operators commute with a reduction, and in which operands.
 #include "rules/linearity.h"
 
 #include <algorithm>
 
 #include "rules/operator.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -62,5 +62,4 @@ bool CommutesWith(const ir::Call& call, const std::vector<bool>& partial, Reduct
   return commutation.condition(ViewCall(call, call.ty()));
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

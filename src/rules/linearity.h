@@ -19,8 +19,7 @@
 #include "ir/node.h"
 #include "mesh/sharding.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*!
  * \brief True if a call commutes with `reduction` in the operands marked in `partial`.
@@ -32,6 +31,5 @@ bool CommutesWith(const ir::Call& call, const std::vector<bool>& partial,
 /*! \brief True if the table has the operator at all. */
 bool MayCommute(const ir::Expr& op);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_LINEARITY_H_

@@ -1,3 +1,4 @@
+// Holds the records of all operators, and lists them for Python.
 #include "rules/operator.h"
 
 #include <map>
@@ -9,8 +10,7 @@
 #include "support/functions.h"
 #include "support/pointer_map.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -140,5 +140,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -1,3 +1,4 @@
+// Finds the rule of a call: a user's, the operator record's, or the kernel's.
 #include "rules/registry.h"
 
 #include <algorithm>
@@ -15,8 +16,7 @@
 #include "rules/tails.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 void WarnOfCall(const OpView& view, const std::string& message) {
   if (view.function == nullptr) return;
@@ -77,5 +77,4 @@ FactorRule RuleOf(const OpView& view) {
   return ReplicateAll(view);
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -7,8 +7,7 @@
 
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief True if anything says how a call is sharded: its record, its kernel or a user. */
 bool HasRule(const ir::Call& call);
@@ -19,6 +18,5 @@ FactorRule RuleOf(const OpView& view);
 /*! \brief Says what a rule does not shard, once per message, if the view names a function. */
 void WarnOfCall(const OpView& view, const std::string& message);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_REGISTRY_H_

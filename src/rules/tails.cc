@@ -1,10 +1,10 @@
+// Decides which factors of a call may be padded, and which fill their padding needs.
 #include "rules/tails.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -153,5 +153,4 @@ bool MovesTails(const ir::Expr& op) {
   return record != nullptr && record->keeps_zeros;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -19,8 +19,7 @@
 
 #include "rules/operator.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 enum class Tail { kAny, kZero, kOne, kLowest, kHighest };
 
@@ -44,6 +43,5 @@ bool IsDecomposedUneven(const ir::Expr& op);
 /*! \brief True if an operator only moves elements, so that a tail of zeros stays one. */
 bool MovesTails(const ir::Expr& op);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TAILS_H_

@@ -1,3 +1,4 @@
+// Exchanges flags of needed rows, then fetches or delivers these rows.
 #include "runtime/asked_rows.h"
 
 #include <tvm/ffi/dtype.h>

@@ -1,3 +1,4 @@
+// Sorts rows by the expert that they have chosen, and counts them.
 #include "runtime/expert_order.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Sends rows between the members of a group, in numbers known at run time.
 #include "runtime/row_exchange.h"
 
 #include <cstring>

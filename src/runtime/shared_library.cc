@@ -1,3 +1,4 @@
+// Finds and loads optional libraries at first use.
 #include "runtime/shared_library.h"
 
 #include <dlfcn.h>

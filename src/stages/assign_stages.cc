@@ -24,8 +24,7 @@
 #include "support/functions.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace {
 
@@ -431,5 +430,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages

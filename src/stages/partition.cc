@@ -1,3 +1,4 @@
+// Cuts a list of items into contiguous stages of equal time with the least transfer.
 #include "stages/partition.h"
 
 #include <algorithm>
@@ -6,8 +7,7 @@
 
 #include "support/error.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace {
 
@@ -141,5 +141,4 @@ std::vector<size_t> Partition(const PartitionProblem& problem) {
   return Partitioner(problem).Run();
 }
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages

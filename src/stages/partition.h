@@ -17,8 +17,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 struct PartitionProblem {
   /*! \brief Per item, what it takes on one device, in seconds. */
@@ -37,6 +36,5 @@ struct PartitionProblem {
  * stages. */
 std::vector<size_t> Partition(const PartitionProblem& problem);
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages
 #endif  // DISTIR_STAGES_PARTITION_H_

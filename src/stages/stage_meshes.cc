@@ -1,3 +1,4 @@
+// Makes the meshes of stages, and translates placements to them.
 #include "stages/stage_meshes.h"
 
 #include <algorithm>
@@ -11,8 +12,7 @@
 #include "rules/call/projection.h"
 #include "support/error.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace {
 
@@ -204,5 +204,4 @@ double StageMeshes::TransferSeconds(const cost::Cluster& cluster, int stage,
   return known->second.fixed + known->second.per_byte * bytes;
 }
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages

@@ -22,8 +22,7 @@
 #include "ir/node.h"
 #include "propagation/pass.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace ffi = tvm::ffi;
 
@@ -92,6 +91,5 @@ class StageMeshes {
   std::map<std::pair<int, std::pair<int, Dims>>, Affine> transfers_;  // by stage, rank, dims
 };
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages
 #endif  // DISTIR_STAGES_STAGE_MESHES_H_

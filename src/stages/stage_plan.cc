@@ -1,3 +1,4 @@
+// Assigns bindings to stages, and finds those that every stage repeats.
 #include "stages/stage_plan.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "stages/partition.h"
 #include "support/error.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace {
 
@@ -220,5 +220,4 @@ StagePlan PlanStages(const std::string& name, const ir::Function& function,
   return planner.Assigned(Partition(problem));
 }
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages

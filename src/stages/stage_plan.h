@@ -28,8 +28,7 @@
 #include "stages/stage_meshes.h"
 #include "stages/work.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 /*! \brief A binding that is written where it is used. */
 struct Carried {
@@ -72,6 +71,5 @@ StagePlan PlanStages(const std::string& name, const ir::Function& function,
                      StageMeshes* meshes, const cost::Cluster& cluster, WorkEstimate* work,
                      double slack);
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages
 #endif  // DISTIR_STAGES_STAGE_PLAN_H_

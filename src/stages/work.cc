@@ -1,3 +1,4 @@
+// Estimates the time of an operator on one device from its rule.
 #include "stages/work.h"
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace {
 
@@ -110,5 +110,4 @@ double WorkEstimate::SecondsOf(const ir::Call& call, const ir::Type& result_ty) 
   return std::max(operations / speed_.operations, bytes / speed_.bytes);
 }
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages

@@ -20,8 +20,7 @@
 #include "ir/node.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace stages {
+namespace distir::stages {
 
 namespace ffi = tvm::ffi;
 
@@ -50,6 +49,5 @@ class WorkEstimate {
   std::unordered_map<const ffi::Object*, double> of_functions_;
 };
 
-}  // namespace stages
-}  // namespace distir
+}  // namespace distir::stages
 #endif  // DISTIR_STAGES_WORK_H_

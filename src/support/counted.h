@@ -7,14 +7,12 @@
 
 #include <string>
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 /*! \brief "1 axis", "2 axes". */
 inline std::string Counted(size_t number, const char* singular, const char* plural) {
   return std::to_string(number) + " " + (number == 1 ? singular : plural);
 }
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 #endif  // DISTIR_SUPPORT_COUNTED_H_

@@ -22,8 +22,7 @@
 
 #include "support/error.h"
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 class Descriptor {
  public:
@@ -67,7 +66,6 @@ class Descriptor {
   int number_ = -1;
 };
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 
 #endif  // DISTIR_SUPPORT_DESCRIPTOR_H_

@@ -33,8 +33,7 @@
   } else                                     \
     TVM_FFI_THROW(ErrorKind)
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 /*! \brief The items of a range separated by ", ", strings in quotes; "none" if there are none. */
 template <typename Range>
@@ -53,7 +52,6 @@ std::string Listed(const Range& items) {
   return first ? "none" : text.str();
 }
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 
 #endif  // DISTIR_SUPPORT_ERROR_H_

@@ -3,7 +3,7 @@
  * \brief Escapes foreign names for comments of Python, messages and signatures.
  *
  * Example: EscapedText("w\n\x1b[2J") is "w\\n\\x1b[2J": what a terminal would obey and what begins
- * a line is spelled as Python spells it in a string (`_text/printable.py` does the same).
+ * a line is spelled as Python spells it in a string (`text/printable.py` does the same).
  * MessageText is the same of a message, and of each word leaves what a reader needs.
  */
 #ifndef DISTIR_SUPPORT_ESCAPED_TEXT_H_
@@ -15,8 +15,7 @@
 #include <string>
 #include <string_view>
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 /*! \brief True if a character is a control character, separates lines, turns the direction of text,
  * or is none. */
@@ -80,6 +79,5 @@ inline std::string MessageText(std::string_view text) {
   return EscapedText(cut);
 }
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 #endif  // DISTIR_SUPPORT_ESCAPED_TEXT_H_

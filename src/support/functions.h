@@ -24,8 +24,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 namespace ffi = tvm::ffi;
 
@@ -140,8 +139,7 @@ class Functions {
   ffi::reflection::GlobalDef definitions_;
 };
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 
 namespace tvm {
 namespace ffi {

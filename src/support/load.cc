@@ -6,12 +6,10 @@
 
 #include "support/functions.h"
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions().def("distir.version", []() { return tvm::ffi::String(DISTIR_VERSION); });
 }
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support

@@ -1,3 +1,4 @@
+// Folds sets of names into patterns and ranges, and unfolds them.
 #include "support/name_set.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 
 #include "support/small_vector.h"
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 namespace {
 
@@ -312,5 +312,4 @@ void UnfoldNames(const FoldedNames& entry, std::vector<std::string>* names) {
   }
 }
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support

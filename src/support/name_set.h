@@ -20,8 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 /*! \brief Digits in a name, and the number that can stand for them. */
 struct Digits {
@@ -42,6 +41,5 @@ std::vector<FoldedNames> FoldNames(const std::vector<std::string>& names);
 /*! \brief Adds the names of an entry, in no particular order; none where it is malformed. */
 void UnfoldNames(const FoldedNames& entry, std::vector<std::string>* names);
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 #endif  // DISTIR_SUPPORT_NAME_SET_H_

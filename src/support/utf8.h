@@ -12,8 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace distir {
-namespace support {
+namespace distir::support {
 
 /*! \brief The text with a question mark for each byte that is no part of a character, and for what
  * a terminal would obey. */
@@ -49,6 +48,5 @@ inline std::string ReadableText(std::string_view text) {
   return result;
 }
 
-}  // namespace support
-}  // namespace distir
+}  // namespace distir::support
 #endif  // DISTIR_SUPPORT_UTF8_H_

@@ -1,3 +1,4 @@
+// Checks the postconditions of each phase, and lists all violations.
 #include "verify/violations.h"
 
 #include <algorithm>
@@ -21,8 +22,7 @@
 #include "redistribute/partial.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace verify {
+namespace distir::verify {
 
 namespace ffi = tvm::ffi;
 
@@ -378,5 +378,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace verify
-}  // namespace distir
+}  // namespace distir::verify

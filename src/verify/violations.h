@@ -14,8 +14,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace verify {
+namespace distir::verify {
 
 /*!
  * \brief After PropagateSharding:
@@ -40,6 +39,5 @@ std::vector<std::string> VerifyLegalized(const ir::IRModule& mod);
 /*! \brief After LowerDistIR: no DTensor and no R.dist operator anywhere. */
 std::vector<std::string> VerifyLowered(const ir::IRModule& mod);
 
-}  // namespace verify
-}  // namespace distir
+}  // namespace distir::verify
 #endif  // DISTIR_VERIFY_VIOLATIONS_H_

@@ -11,16 +11,16 @@ from tvm.relax.script.parser import dist as on_dtensors
 from tvm.script.parser import relax as parser
 
 from distir_ext import transform
-from distir_ext._native.collective_records import builtin, names, records
-from distir_ext.cluster import TIMED_COLLECTIVES
 from distir_ext.communication.collectives import sent_in_group
+from distir_ext.mesh.cluster import TIMED_COLLECTIVES
+from distir_ext.native.collective_records import builtin, names, records
 
 ROOT = Path(__file__).resolve().parents[2]
 # Strings that are a collective's name by chance, or name something else of other systems.
 OTHER_MEANINGS = {
     ("src/abi/collective.cc", "dispatch_slots"): "the list of names, and an optimisation",
     ("src/optimize/pass.cc", "dispatch_slots"): "an optimisation",
-    ("python/distir_ext/analysis/redistributions/reshards_result.py", "transfer"): "a kind of row",
+    ("python/distir_ext/reshards/reshards_result.py", "transfer"): "a kind of row",
     ("python/distir_ext/interop/torch/plans_hf.py", "all_reduce"): "a style of transformers",
 }
 PREFIXES = r"(?:relax\.(?:dist|ccl)\.|R\.(?:dist|ccl)\.|distir\.runtime\.)?(?:manual_|shared_)?"

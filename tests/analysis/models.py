@@ -13,7 +13,7 @@ from tests.analysis.programs import function
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext.annotate import Plan
+from distir_ext.annotate.patterns import Plan
 from distir_ext.demo.llama import PLAN as LLAMA_PLAN
 from distir_ext.demo.llama import LlamaConfig, export
 

@@ -5,7 +5,7 @@ import time
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._rewriting.circles import circles
+from distir_ext.structure.circles import circles
 
 
 def layers(count):

@@ -12,7 +12,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext._analysis.layers import layer_of_weight
+from distir_ext.analysis.layers import layer_of_weight
 
 MESH = dx.Mesh(dp=2, tp=2)
 

@@ -14,8 +14,7 @@ import tvm_ffi
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._analysis import kernel_timing
-from distir_ext.analysis import KernelTimes, simulate, time_kernels
+from distir_ext.analysis import KernelTimes, kernel_timing, simulate, time_kernels
 from distir_ext.analysis.planned import planned_programs
 from distir_ext.analysis.sweeps.figures import ProgramCosts
 

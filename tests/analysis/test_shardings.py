@@ -12,8 +12,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext._text.tables import as_html, as_text, print_tables
 from distir_ext.analysis import Collective, collective_table, sharding_table, shardings
+from distir_ext.text.tables import as_html, as_text, print_tables
 
 MESH = dx.Mesh(dp=2, tp=4)
 

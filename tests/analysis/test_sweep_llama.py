@@ -6,9 +6,9 @@ import pytest
 from tests.benchmark_modules import benchmark_module
 
 import distir_ext as dx
-from distir_ext._analysis.sizes import bind_sizes
 from distir_ext.analysis import sweep
 from distir_ext.analysis.sweeps import figures
+from distir_ext.structure.sizes import bind_sizes
 
 BATCH = 64
 # dp, tp, pp, microbatches, plan, and the cluster.

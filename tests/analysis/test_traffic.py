@@ -11,8 +11,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext._signature.signature import parse_signature
 from distir_ext.demo import llama
+from distir_ext.signature.signature import parse_signature
 
 # One to the runtime: it gets a plan of pieces.
 MOVED = {"permute": "transfer", "exchange": "transfer"}

@@ -12,10 +12,10 @@ from tests.annotate.constrained import MESH, round_trip
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._annotate.annotated_function import annotated_already
-from distir_ext._annotate.dims import dims_text
-from distir_ext.annotations import Mark
-from distir_ext.notation import Notation
+from distir_ext.annotate.annotations import Mark
+from distir_ext.mesh.dims import dims_text
+from distir_ext.mesh.notation import Notation
+from distir_ext.structure.annotated_function import annotated_already
 
 STATED = {
     "open behind an axis": ((("dp", ...), None), "(('dp', ...), None)"),

@@ -6,7 +6,7 @@ import pytest
 from tests.cli.conftest import SHARDED
 
 import distir_ext as dx
-from distir_ext.cli.shared.programs import read_program
+from distir_ext.interop._program_files import read_program
 
 # The weights over dp instead of tp, as FSDP has them.
 OTHER = {"x": ["dp", None], "up": "dp,-", "down": "-,dp"}

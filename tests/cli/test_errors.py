@@ -4,8 +4,8 @@ import pytest
 from tests.cli.conftest import SHARDED
 
 from distir_ext import cli
-from distir_ext._errors.full_tracebacks import VARIABLE
 from distir_ext.cli import rules
+from distir_ext.text.full_tracebacks import VARIABLE
 
 MESH = ["--mesh", "dp=2,tp=2"]
 

@@ -8,11 +8,11 @@ from rich.console import Console
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._compile.steps import steps
-from distir_ext._text.tables import as_text, print_tables
-from distir_ext.analysis.tables import sharding_table
 from distir_ext.cli import partition
 from distir_ext.cli.shared import clusters
+from distir_ext.native.steps import steps
+from distir_ext.text.tables import as_text, print_tables
+from distir_ext.views.tables import sharding_table
 
 
 def parsers():
@@ -59,7 +59,7 @@ def test_lines_of_help_fit_a_terminal():
 
 
 def test_narrow_terminals_cut_nothing_off(model, capsys):
-    from distir_ext.cli.shared.programs import read_program
+    from distir_ext.interop._program_files import read_program
 
     mod = dx.annotate(read_program(model), dx.Mesh(dp=2, tp=2), {"up": (None, "tp")})
     table = sharding_table(dx.analysis.shardings(mod))

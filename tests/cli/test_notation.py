@@ -5,9 +5,9 @@ import json
 import pytest
 
 from distir_ext import Dim, TensorDims
-from distir_ext._annotate.dims import dims_data
 from distir_ext.cli.shared.notation import parse_dims, parse_shape, parse_shard, parse_sizes
 from distir_ext.cli.shared.sharded import read_plan
+from distir_ext.mesh.dims import dims_data
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from tests.cli.conftest import MODEL, SHARDED
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._text.tables import amount
-from distir_ext.analysis.page import report_page
+from distir_ext.text.tables import amount
+from distir_ext.views.page import report_page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

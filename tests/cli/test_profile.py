@@ -14,12 +14,18 @@ from numpy.lib import format as npy
 from tests.cli.conftest import MODEL
 
 from distir_ext import cli
-from distir_ext._runtime.host_array import numpy_dtype
-from distir_ext._signature.signature import FunctionSpec, FusedWeight, ParamSpec, Program, Signature
-from distir_ext._signature.specs import TensorSpec, TupleSpec
-from distir_ext._workers import cores
 from distir_ext.cli.array_files import read_arrays
 from distir_ext.cli.shared.arguments import Arguments, arrays_taken
+from distir_ext.native import cores
+from distir_ext.params.host_array import numpy_dtype
+from distir_ext.signature.signature import (
+    FunctionSpec,
+    FusedWeight,
+    ParamSpec,
+    Program,
+    Signature,
+)
+from distir_ext.signature.specs import TensorSpec, TupleSpec
 
 TWO = ["--mesh", "tp=2", "--shard", "up=-,tp", "--shard", "down=tp,-", "--inputs", "x"]
 

@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tests.cli.conftest import MODEL
 
-from distir_ext.cli.shared.programs import read_program
+from distir_ext.interop._program_files import read_program
 
 
 def functions(mod):

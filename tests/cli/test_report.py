@@ -7,7 +7,7 @@ from tests.cli.conftest import MODEL, SHARDED
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext.cli.shared.programs import read_program
+from distir_ext.interop._program_files import read_program
 
 PLAN = {"x": ["dp", None], "up": "-,tp", "down": ["tp", None]}
 

@@ -124,7 +124,7 @@ def test_a_saved_export_is_the_program_that_the_model_is(tmp_path):
     """Products of batches, lookups and constants are imported in the same way from both."""
     import torch
 
-    from distir_ext.cli.shared.programs import read_program
+    from distir_ext.interop._program_files import read_program
 
     class Pooled(torch.nn.Module):
         def __init__(self):

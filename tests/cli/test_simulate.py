@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import SHARDED
 
 import distir_ext as dx
-from distir_ext.cli.shared.programs import read_program
+from distir_ext.interop._program_files import read_program
 
 STAGES = ["--mesh", "pp=2,tp=2", "--stages", "pp", "--shard", "up=-,tp", "--shard", "down=tp,-"]
 

@@ -11,7 +11,7 @@ from tests.cli.conftest import MODEL
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext.cli.shared.programs import read_program
+from distir_ext.interop._program_files import read_program
 
 SYMBOLIC = MODEL.replace("(8, 64)", '("n", 64)')
 DATA = {"x": "dp,-"}

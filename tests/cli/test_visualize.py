@@ -5,7 +5,7 @@ from tests.cli.conftest import SHARDED
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext.cli.shared.programs import read_program
+from distir_ext.interop._program_files import read_program
 
 MESH = dx.Mesh(dp=2, tp=2)
 PLAN = {"x": ("dp", None), "up": (None, "tp"), "down": ("tp", None)}

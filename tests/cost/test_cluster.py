@@ -11,7 +11,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.cluster import LAUNCH
+from distir_ext.mesh.cluster import LAUNCH
 
 MESH = dx.Mesh((2, 4), ("host", "device"))
 

@@ -11,7 +11,7 @@ from tvm.relax.op import nn
 from tvm.relax.op.distributed import annotate_sharding
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 ROWS, COLUMNS = 16, 4096
 

@@ -4,7 +4,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._native.collective_records import names, records
+from distir_ext.native.collective_records import names, records
 
 TYPE = relax.TensorType((4, 4), "float32")
 

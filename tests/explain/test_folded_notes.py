@@ -5,7 +5,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.provenance import stated_names
+from distir_ext.explain.provenance import stated_names
 
 
 def stack(layers):

@@ -22,19 +22,29 @@ import tvm_ffi
 from tests.native.library import call
 
 from distir_ext import interop
-from distir_ext._params.checkpoint import open_params
-from distir_ext._params.stored_array import MappedFiles
-from distir_ext._signature.signature import parse_signature
-from distir_ext._signature.specs import TensorSpec
-from distir_ext._text.printable import printable_line
-from distir_ext._workers.answers import check_answer, check_greeting
-from distir_ext._workers.branches import HostBranch
-from distir_ext._workers.channel import ChannelClosedError, FrameReader, RawFrameReader
-from distir_ext._workers.connection import handshake
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import parse_address
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.hosts.openings import (
+from distir_ext.cli.array_files import read_arrays
+from distir_ext.cli.shared.clusters import cluster_of
+from distir_ext.cli.shared.sharded import read_plan
+from distir_ext.hints.configuration import read_hints
+from distir_ext.hints.model_config import from_config, read_fields
+from distir_ext.interop import gspmd, shardy
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.native.libraries import check_library
+from distir_ext.params.checkpoint import open_params
+from distir_ext.params.stored_array import MappedFiles
+from distir_ext.pipelines.configuration import read_configuration
+from distir_ext.saved.saving import load
+from distir_ext.signature.signature import parse_signature
+from distir_ext.signature.specs import TensorSpec
+from distir_ext.text.printable import printable_line
+from distir_ext.wire import handshake
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.channel import ChannelClosedError, FrameReader, RawFrameReader
+from distir_ext.wire.connections import parse_address
+from distir_ext.wire.credentials import Credentials
+from distir_ext.workers.answers import check_answer, check_greeting
+from distir_ext.workers.branches import HostBranch
+from distir_ext.workers.hosts.openings import (
     RefusedError,
     parse_below,
     parse_hosts,
@@ -43,16 +53,6 @@ from distir_ext._workers.hosts.openings import (
     request_of,
     some_ranks_of,
 )
-from distir_ext._workers.libraries import check_library
-from distir_ext.cli.array_files import read_arrays
-from distir_ext.cli.shared.clusters import cluster_of
-from distir_ext.cli.shared.sharded import read_plan
-from distir_ext.hints.configuration import read_hints
-from distir_ext.hints.model_config import from_config, read_fields
-from distir_ext.interop import gspmd, shardy
-from distir_ext.mesh import Mesh
-from distir_ext.pipelines.configuration import read_configuration
-from distir_ext.saving import load
 
 CORPUS = Path(__file__).parent / "corpus"
 

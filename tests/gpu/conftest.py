@@ -25,11 +25,11 @@ import tvm
 import tvm_ffi
 
 import distir_ext as dx
-from distir_ext import _nvidia
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.base import Workers
-from distir_ext._workers.processes import ProcessWorkers
-from distir_ext._workers.threads import ThreadWorkers
+from distir_ext.native import nvidia as _nvidia
+from distir_ext.params.host_array import host_array
+from distir_ext.workers.base import Workers
+from distir_ext.workers.processes import ProcessWorkers
+from distir_ext.workers.threads import ThreadWorkers
 
 sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path
 from gpu_functions import unwritten
@@ -353,7 +353,7 @@ import os, sys, time
 sys.path[:0] = [{root!r}, {root!r} + "/tests/gpu/on_workers"]
 import numpy as np, tvm, tvm_ffi
 import distir_ext as dx
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 from tests.gpu.conftest import HOST, Runner, start_workers, unwritten
 X = np.arange(6, dtype="float32").reshape(2, 3)
 def boom(seconds):

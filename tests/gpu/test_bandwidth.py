@@ -12,8 +12,8 @@ import tvm
 from tests.abi.plans import layout, transfer_plan
 from tvm import relax
 
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.base import ProgramPart, ProgramStep
+from distir_ext.params.host_array import host_array
+from distir_ext.workers.base import ProgramPart, ProgramStep
 
 # How often a program runs a collective.
 REPEATED = 41

@@ -19,7 +19,7 @@ from tvm import relax
 
 import distir_ext as dx
 from distir_ext import WorkerError
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 

@@ -12,7 +12,7 @@ from tests.abi.plans import layout, transfer_plan
 
 import distir_ext as dx
 from distir_ext import WorkerError
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -341,7 +341,7 @@ def test_processes_without_a_gpu(monkeypatch, devices, message):
 
 def test_processes_with_different_versions_of_nccl(inject):
     """Ranks of different versions may wait for each other for ever."""
-    from distir_ext._workers import host_processes
+    from distir_ext.workers import host_processes
 
     start = host_processes.LocalProcesses.start
 

@@ -16,8 +16,8 @@ from tests.stages.programs import chain, chain_result, chain_values
 
 import distir_ext as dx
 from distir_ext import WorkerError
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext.params.host_array import host_array
+from distir_ext.wire.tokens import TOKEN_VARIABLE
 
 TOKEN = "of tests, and of no use elsewhere"
 HERE = Path(__file__).parent

@@ -14,8 +14,8 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import WorkerError
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.executables import executable_module
+from distir_ext.native.executables import executable_module
+from distir_ext.params.host_array import host_array
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 

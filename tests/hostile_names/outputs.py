@@ -19,9 +19,9 @@ from tests.hostile_names.errors import CLUSTER, refused
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._text.printable import printable
-from distir_ext.analysis.page import report_page
-from distir_ext.analysis.tables import collective_table, sharding_table
+from distir_ext.text.printable import printable
+from distir_ext.views.page import report_page
+from distir_ext.views.tables import collective_table, sharding_table
 
 
 class Program:
@@ -207,7 +207,7 @@ def check_dot(text: str) -> None:
 
 
 def check_table(table) -> None:
-    from distir_ext._text.tables import as_html, as_text
+    from distir_ext.text.tables import as_html, as_text
 
     check_terminal(as_text([table]))
     check_html(as_html([table]))

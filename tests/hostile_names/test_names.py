@@ -14,10 +14,10 @@ from tests.hostile_names.entities import ENTITIES, NAMES, ODD
 from tests.hostile_names.outputs import CHECKS, OUTPUTS, Program, check_python, check_terminal
 
 import distir_ext as dx
-from distir_ext._params.progress import PATIENCE, counting_bar
-from distir_ext._text.logs import package_logger
-from distir_ext._text.printable import printable
-from distir_ext.cli.shared.programs import run_file
+from distir_ext.interop._program_files import run_file
+from distir_ext.text.logs import package_logger
+from distir_ext.text.printable import printable
+from distir_ext.text.progress import PATIENCE, counting_bar
 
 
 def check(entity, kind, folder, outputs=tuple(OUTPUTS)):
@@ -97,4 +97,4 @@ def test_one_function_escapes_for_html():
         for file in package.rglob("*.py")
         if re.search(r"^(import html$|from html import)", file.read_text("utf-8"), re.MULTILINE)
     ]
-    assert using == ["_text/html_text.py"]
+    assert using == ["text/html_text.py"]

@@ -9,7 +9,7 @@ import random
 import numpy as np
 
 import distir_ext as dx
-from distir_ext._meshes.sharding import sharding_of
+from distir_ext.signature.sharding import sharding_of
 
 SHAPES = [(2, 4), (3, 2), (2, 2, 2), (4, 3, 2)]
 AXES = ("dp", "tp", "ep")

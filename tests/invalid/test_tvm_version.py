@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from distir_ext._native import library as _library
+from distir_ext.native import library as _library
 
 real_import_module = importlib.import_module
 

@@ -8,9 +8,9 @@ import pytest
 import tvm
 from tvm import tirx
 
-from distir_ext._signature import signature_form
-from distir_ext._signature.sizes import names_in, size_of
-from distir_ext._text.size_text import size_text
+from distir_ext.signature import signature_form
+from distir_ext.signature.sizes import names_in, size_of
+from distir_ext.text.size_text import size_text
 
 N = tirx.Var("n", "int64")
 ODD = tirx.Var('2 * b, [c]: "d"', "int64")

@@ -15,12 +15,12 @@ import pytest
 from tests.launch import test_places as environments
 from tests.launch.test_introductions import TOKEN
 
-from distir_ext._launch import introductions
-from distir_ext._launch.finding import LauncherError, find_place
-from distir_ext._launch.introductions import introduce, open_listener, start_limit
-from distir_ext._launch.place import Place
-from distir_ext._text.printable import printable_line
-from distir_ext._workers.connection.connections import listen
+from distir_ext.launch import introductions
+from distir_ext.launch.finding import LauncherError, find_place
+from distir_ext.launch.introductions import introduce, open_listener, start_limit
+from distir_ext.launch.place import Place
+from distir_ext.text.printable import printable_line
+from distir_ext.wire.connections import listen
 
 # Of each launcher the variables that it sets, and by which of them this copy is rank 0.
 LAUNCHERS = {
@@ -164,9 +164,9 @@ def test_a_start_that_a_signal_ends_leaves_no_token(tmp_path):
     """Rank 0 waits for another copy, which never comes."""
     script = (
         "import signal\n"
-        "from distir_ext._launch import introductions\n"
-        "from distir_ext._launch.place import Place\n"
-        "from distir_ext._workers.hosts.copies import join\n"
+        "from distir_ext.launch import introductions\n"
+        "from distir_ext.launch.place import Place\n"
+        "from distir_ext.workers.hosts.copies import join\n"
         "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "def hand_on(place, message, limit):\n"
         "    print('made', flush=True)\n"

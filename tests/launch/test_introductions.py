@@ -14,12 +14,17 @@ import pytest
 from tests.launch.test_places import INDEXED_JOB, LEADER_WORKER_SET, MPICH, STATED, STEP, TORCHRUN
 
 import distir_ext as dx
-from distir_ext._launch import introductions
-from distir_ext._launch.finding import LauncherError, find_place
-from distir_ext._launch.introductions import introduce, open_listener, start_limit, stated_place
-from distir_ext._launch.place import Place
-from distir_ext._workers.connection.connections import listen
-from distir_ext._workers.connection.tokens import read_token
+from distir_ext.launch import introductions
+from distir_ext.launch.finding import LauncherError, find_place
+from distir_ext.launch.introductions import (
+    introduce,
+    open_listener,
+    start_limit,
+    stated_place,
+)
+from distir_ext.launch.place import Place
+from distir_ext.wire.connections import listen
+from distir_ext.wire.tokens import read_token
 
 TOKEN = "of tests, and of no use elsewhere"
 ON_ONE_NODE = {"SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_NODEID": "0", "SLURM_LOCALID": "3"}
@@ -213,7 +218,7 @@ def test_a_wrong_library_of_mpi(set_variables, library, words):
         }
     )
     code = (
-        "from distir_ext._launch import mpi, place\n"
+        "from distir_ext.launch import mpi, place\n"
         "try: mpi.hand_on(place.Place('Open MPI', 1, 2), None, 20)\n"
         "except mpi.MpiError as error: print(error)"
     )

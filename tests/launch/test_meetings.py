@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.runtime.connection.listeners import TOKEN, running_agent
 
-from distir_ext._launch.finding import LauncherError
-from distir_ext._launch.place import Place
-from distir_ext._workers.connection import handshake
-from distir_ext._workers.connection.connections import format_address, listen
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.hosts import copies
-from distir_ext._workers.hosts.copies import Leader, serve
+from distir_ext.launch.finding import LauncherError
+from distir_ext.launch.place import Place
+from distir_ext.wire import handshake
+from distir_ext.wire.connections import format_address, listen
+from distir_ext.wire.credentials import Credentials
+from distir_ext.workers.hosts import copies
+from distir_ext.workers.hosts.copies import Leader, serve
 
 SHARED = "of tests, and of no use elsewhere"
 PLACE = Place("tests", 0, 3, variables={"RANK_OF_TESTS": "0"})

@@ -13,7 +13,7 @@ from tests.launch.test_introductions import ON_ONE_NODE
 from tests.launch.test_places import STEP
 from tests.launch.test_sessions import CLEAN, MPICH, pods, run
 
-from distir_ext._workers.connection.tokens import new_token
+from distir_ext.wire.tokens import new_token
 
 # Rank 0 looks at all processes and files while the copies share its token: at the files of tokens
 # that there are while copies meet, and at processes behind that.
@@ -102,8 +102,8 @@ STATED = """
 import json
 import psutil
 import distir_ext as dx
-from distir_ext._workers.connection.connections import is_loopback
-from distir_ext._workers.connection.tokens import read_token
+from distir_ext.wire.connections import is_loopback
+from distir_ext.wire.tokens import read_token
 
 token = read_token(None).decode()
 with dx.Session(2, workers="auto") as session:

@@ -13,7 +13,7 @@ import pytest
 from tests.launch import slurm
 
 import distir_ext as dx
-from distir_ext._workers.connection.tokens import new_token
+from distir_ext.wire.tokens import new_token
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "launched.py"
 MPICH = Path(sys.executable).with_name("mpiexec")

@@ -9,7 +9,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 MESHES = {
     "2": dx.Mesh((2,), ("a",)),

@@ -7,7 +7,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 
 def lowered(mod):

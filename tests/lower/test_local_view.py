@@ -20,7 +20,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
-from distir_ext.testing import violations
+from distir_ext.testing.phases import violations
 
 # ---- kernels that PropagateSharding has placed
 

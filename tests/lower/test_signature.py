@@ -8,9 +8,9 @@ from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext._meshes.mesh_axes import NamedMesh
-from distir_ext._signature.signature import parse_signature
-from distir_ext._signature.signature_attr import read_signature, signature_for_executable
+from distir_ext.mesh.mesh_axes import NamedMesh
+from distir_ext.signature.signature import parse_signature
+from distir_ext.signature.signature_attr import read_signature, signature_for_executable
 
 MESH = dx.Mesh((2, 2), ("dp", "tp"))
 

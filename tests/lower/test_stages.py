@@ -6,7 +6,7 @@ from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
-from distir_ext._signature.signature_attr import read_signature
+from distir_ext.signature.signature_attr import read_signature
 
 
 def programs(mod, function="main"):

@@ -3,7 +3,7 @@
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 
 def lowered(mod):

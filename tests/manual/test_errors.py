@@ -11,7 +11,14 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext.collectives import all_gather, all_to_all, axis_size, pmean, ppermute, psum
+from distir_ext.annotate.collectives import (
+    all_gather,
+    all_to_all,
+    axis_size,
+    pmean,
+    ppermute,
+    psum,
+)
 
 op = relax.op
 MESH = dx.Mesh(dp=2, tp=3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distir_ext._meshes.blocks import blocks_of, shard_shape
+from distir_ext.mesh.blocks import blocks_of, shard_shape
 
 from .model import blocks, meshes
 

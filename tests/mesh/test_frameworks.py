@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.relax.distributed import DeviceMesh, Placement
 
 import distir_ext as dx
-from distir_ext.annotations import MeshTable
+from distir_ext.annotate.annotations import MeshTable
 
 
 class Shard:

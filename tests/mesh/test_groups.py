@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import distir_ext as dx
-from distir_ext._meshes.groups import axes_of_groups, axes_of_pairs
+from distir_ext.mesh.groups import axes_of_groups, axes_of_pairs
 
 MESHES = [
     dx.Mesh(x=3, y=2),

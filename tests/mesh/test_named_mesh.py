@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.native.library import call
 from tvm.relax.distributed import DeviceMesh, Placement
 
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
 
 from .model import SHAPES, blocks, meshes
 

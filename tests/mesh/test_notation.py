@@ -8,7 +8,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.notation import Notation
+from distir_ext.mesh.notation import Notation
 
 MESH = dx.Mesh((2, 4), ("dp", "tp"))
 

@@ -16,8 +16,8 @@ from tvm.relax.distributed import DTensorType
 from tvm.relax.op.distributed import annotate_sharding
 
 import distir_ext as dx
-from distir_ext._compile.kernel_values import tir_pipeline
-from distir_ext._compile.legalize import legalize_operators, prepare_operators
+from distir_ext.compile.kernel_values import tir_pipeline
+from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
 
 from .case import Case
 from .legalizations import LEGALIZATIONS

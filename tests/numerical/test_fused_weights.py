@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext._params.stored_array import StoredArray
+from distir_ext.params.stored_array import StoredArray
 
 from .padding.checks import whole
 

@@ -16,7 +16,7 @@ from tests.targets import QUICK
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._compile.kernel_values import tir_pipeline
+from distir_ext.compile.kernel_values import tir_pipeline
 
 from .case import Case, draw
 from .operators import CASES

@@ -129,9 +129,9 @@ PATTERNS = {
         "relax.zeros",
         "relax.zeros_like",
     },
-    "split/combined_products.cc": {"relax.concat", "relax.matmul", "relax.split"},
+    "unfuse/combined_products.cc": {"relax.concat", "relax.matmul", "relax.split"},
     # Permutations, and what takes rows and puts them back.
-    "split/sorted_rows.cc": {
+    "unfuse/sorted_rows.cc": {
         "relax.arange",
         "relax.argsort",
         "relax.astype",
@@ -146,7 +146,7 @@ PATTERNS = {
         "relax.take",
     },
     # Slices, and sums of what is computed with each.
-    "split/unrolled_sums.cc": {
+    "unfuse/unrolled_sums.cc": {
         "relax.add",
         "relax.matmul",
         "relax.permute_dims",
@@ -190,41 +190,41 @@ def relax_names(names: str) -> set[str]:
 
 # Kernels for operators, written in Python.
 KERNELS = {
-    "_compile/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
-    "_compile/cpu_math.py": {
+    "compile/kernels/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
+    "compile/kernels/cpu_math.py": {
         "relax.exp",
         "relax.mean",
         "relax.nn.silu",
         "relax.nn.softmax",
         "relax.sigmoid",
     },
-    "_compile/conversions.py": {"relax.astype"},
-    "_compile/division.py": {"relax.floor_divide", "relax.floor_mod"},
-    "_compile/dtypes.py": relax_names(
+    "compile/kernels/conversions.py": {"relax.astype"},
+    "compile/kernels/division.py": {"relax.floor_divide", "relax.floor_mod"},
+    "compile/kernels/dtypes.py": relax_names(
         "abs acos acosh add asin asinh atan atan2 ceil clip cosh equal floor floor_divide "
         "floor_mod greater greater_equal isfinite isinf isnan less less_equal log_add_exp "
         "logical_not max maximum min minimum mod multiply negative nn.layer_norm nn.leakyrelu "
         "nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.relu not_equal power round sign sinh square "
         "trunc"
     ),
-    "_compile/not_a_number.py": relax_names(
+    "compile/kernels/not_a_number.py": relax_names(
         "add divide floor_divide floor_mod max maximum min minimum multiply nn.leakyrelu sign "
         "subtract"
     ),
-    "_compile/ordering.py": relax_names("argmax argmin argsort bucketize median sort topk"),
+    "compile/kernels/ordering.py": relax_names("argmax argmin argsort bucketize median sort topk"),
 }
 # What is looked for.
 PYTHON_PATTERNS = {
-    "_analysis/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
+    "analysis/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
     # What looks up in tables.
-    "analysis/redistributions/expert_weights.py": {
+    "reshards/expert_weights.py": {
         "relax.gather_elements",
         "relax.gather_nd",
         "relax.take",
     },
-    "analysis/redistributions/fused_weights.py": {"relax.split"},  # what cuts a product in parts
-    "_hints/adapters.py": {"relax.astype", "relax.divide", "relax.multiply"},  # scales
-    "_hints/program.py": {"relax.split", "relax.strided_slice"},  # what cuts a dimension in parts
+    "reshards/fused_weights.py": {"relax.split"},  # what cuts a product in parts
+    "structure/adapters.py": {"relax.astype", "relax.divide", "relax.multiply"},  # scales
+    "structure/program.py": {"relax.split", "relax.strided_slice"},  # what cuts a dimension
     # What TVM's frontends compute indices by, and what they look up with them.
     "interop/_known_indices.py": relax_names(
         "add arange argmax argmin argsort astype broadcast_to clip concat expand_dims flatten flip "

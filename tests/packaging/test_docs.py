@@ -60,7 +60,7 @@ def test_broken_links_are_found(tmp_path):
     ]
 
 
-# Where pages look for a file: `rules/operator.h`, `_compile/cpu.py`, `test_tls.py`.
+# Where pages look for a file: `rules/operator.h`, `compile/cpu.py`, `test_tls.py`.
 FOLDERS = [
     ROOT,
     *(ROOT / name for name in ("src", "python/distir_ext", "tests", "tests/packaging", "docs")),

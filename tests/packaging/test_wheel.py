@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import distir_ext
-from distir_ext._native import library as _library
+from distir_ext.native import library as _library
 
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTION = importlib.metadata.distribution("distir-ext")

@@ -4,7 +4,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 
 def padded(mod: tvm.IRModule) -> tvm.IRModule:

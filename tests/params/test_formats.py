@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 from tvm.contrib.tvmjs import dump_tensor_cache
 
 import distir_ext as dx
-from distir_ext._params.checkpoint import open_params
-from distir_ext._params.safetensors import write_file
-from distir_ext._params.stored_array import MappedFiles
+from distir_ext.params.checkpoint import open_params
+from distir_ext.params.safetensors import write_file
+from distir_ext.params.stored_array import MappedFiles
 
 from .conftest import DTYPES, as_tvm, assert_same_bytes, executable, held, random_array
 

@@ -13,10 +13,10 @@ import pytest
 import tvm_ffi
 from tvm.contrib.tvmjs import dump_tensor_cache
 
-from distir_ext._params.checkpoint import open_params
-from distir_ext._params.shards import FORMAT, VERSION
-from distir_ext._params.stored_array import MappedFiles, from_plain, to_plain
-from distir_ext._runtime.host_array import numpy_view
+from distir_ext.params.checkpoint import open_params
+from distir_ext.params.host_array import numpy_view
+from distir_ext.params.shards import FORMAT, VERSION
+from distir_ext.params.stored_array import MappedFiles, from_plain, to_plain
 
 from .test_damage import entry, write_raw
 from .test_formats import save_cache, save_param_dict, save_safetensors

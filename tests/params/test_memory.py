@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from distir_ext._params import progress
-from distir_ext._runtime import weights
+from distir_ext.session import weights
+from distir_ext.text import progress
 
 # 12 weights of 16 MiB, sharded over four workers.
 NUM_WEIGHTS, SIDE = 12, 2048
@@ -24,8 +24,8 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 import distir_ext as dx
-from distir_ext._params.checkpoint import open_params
-from distir_ext._params.stored_array import MappedFiles
+from distir_ext.params.checkpoint import open_params
+from distir_ext.params.stored_array import MappedFiles
 from params.conftest import executable
 
 mode, path, side, count = sys.argv[1:]

@@ -10,7 +10,7 @@ import safetensors
 import tvm_ffi
 
 import distir_ext as dx
-from distir_ext._params.stored_array import MappedFiles
+from distir_ext.params.stored_array import MappedFiles
 
 from .conftest import assert_same_bytes, executable, held, random_array
 
@@ -81,7 +81,7 @@ def test_files_have_one_copy_of_the_weights(executables, values, tmp_path):
 
 
 def test_workers_read_their_own_files_only(executables, values, tmp_path, monkeypatch):
-    from distir_ext._params.stored_array import StoredArray
+    from distir_ext.params.stored_array import StoredArray
 
     mesh, exe = executables["rows"]
     with dx.Session(mesh) as session:

@@ -6,7 +6,7 @@ import tvm_ffi
 from tests.analysis.models import MESH, MODELS
 
 import distir_ext as dx
-from distir_ext._compile.steps import steps
+from distir_ext.native.steps import steps
 
 from .programs import Plain, annotated
 

@@ -8,7 +8,7 @@ import pytest
 import tvm
 
 import distir_ext as dx
-from distir_ext._compile.steps import steps
+from distir_ext.native.steps import steps
 
 from .programs import annotated
 

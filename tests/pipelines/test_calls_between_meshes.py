@@ -7,7 +7,7 @@ from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext._signature.signature_attr import read_signature
+from distir_ext.signature.signature_attr import read_signature
 
 PASSES = ("PropagateSharding", "PadShards", "LegalizeRedistribute", "OptimizeCollectives")
 

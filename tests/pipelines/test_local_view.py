@@ -17,7 +17,7 @@ from tests.lower.local_views import (
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 
 def run(mod, mesh, *arguments, function="main"):

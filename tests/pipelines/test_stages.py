@@ -9,7 +9,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext._signature.signature_attr import read_signature
+from distir_ext.signature.signature_attr import read_signature
 
 
 def programs(mod, function="main"):

@@ -8,7 +8,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext._compile import tvm_log
+from distir_ext.native import tvm_log
 
 
 @I.ir_module

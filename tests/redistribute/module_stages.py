@@ -1,7 +1,7 @@
 """The module after each pass."""
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 FOUR, EIGHT = (0, 1, 2, 3), tuple(range(8))
 

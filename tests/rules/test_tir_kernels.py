@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.rules.tir_kernels import NAMES, RULES
 
-from distir_ext.rules import describe_kernel
+from distir_ext.explain.rules import describe_kernel
 
 
 @pytest.mark.parametrize(("kernel", "rule"), RULES, ids=NAMES)

@@ -19,12 +19,12 @@ import pytest
 import tvm_ffi
 
 import distir_ext  # noqa: F401  (loads the native library)
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.base import Workers
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
-from distir_ext._workers.processes import ProcessWorkers
-from distir_ext._workers.threads import ThreadWorkers
-from distir_ext.session import Session
+from distir_ext.params.host_array import host_array
+from distir_ext.session.session import Session
+from distir_ext.wire.tokens import TOKEN_VARIABLE
+from distir_ext.workers.base import Workers
+from distir_ext.workers.processes import ProcessWorkers
+from distir_ext.workers.threads import ThreadWorkers
 
 sys.path.insert(0, str(Path(__file__).parent / "on_workers"))  # workers get the controller's path
 importlib.import_module("worker_functions")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from distir_ext._workers.base import WorkerError
+from distir_ext.workers.base import WorkerError
 
 SANITIZED = "san.so" in os.environ.get("LD_PRELOAD", "")
 

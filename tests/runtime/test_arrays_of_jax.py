@@ -42,7 +42,7 @@ for dtype, workers, specs in (("float32", "threads", SPECS), ("bfloat16", "proce
             found = session.load(exe, params={"w": w})["main"](x).numpy()
             np.testing.assert_array_equal(found, values[0] + values[1], err_msg=str(spec))
 
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 x = jax.device_put(values[0], NamedSharding(mesh, P("a", "b")))
 whole = host_array(x)

@@ -10,11 +10,11 @@ import tvm_ffi
 from tests.stages.programs import chain, chain_result, chain_values
 
 import distir_ext as dx
-from distir_ext._params.process_memory import process_memory
-from distir_ext._params.stored_array import MappedFiles, StoredArray
-from distir_ext._runtime import moved_array
-from distir_ext._runtime.host_array import host_array
-from distir_ext._runtime.moved_array import MovedArray
+from distir_ext.params.host_array import host_array
+from distir_ext.params.process_memory import process_memory
+from distir_ext.params.stored_array import MappedFiles, StoredArray
+from distir_ext.session import moved_array
+from distir_ext.session.moved_array import MovedArray
 
 WIDTHS = [8, 14, 12, 6]
 X, WEIGHTS = chain_values(WIDTHS, rows=6)

@@ -12,9 +12,9 @@ import tvm_ffi
 from tests.abi.plans import layout, transfer_plan
 from tests.runtime.lateness import check_in_time, interrupted_late, reported_late
 
-from distir_ext._workers.base import WorkerError
-from distir_ext._workers.threads import ThreadWorkers
-from distir_ext.session import Session
+from distir_ext.session.session import Session
+from distir_ext.workers.base import WorkerError
+from distir_ext.workers.threads import ThreadWorkers
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 SHAPE = (2, 3)

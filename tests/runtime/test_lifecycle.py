@@ -15,8 +15,8 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext._workers.threads import ThreadWorkers, load_disco
-from distir_ext.session import Session, WorkerError
+from distir_ext.session.session import Session, WorkerError
+from distir_ext.workers.threads import ThreadWorkers, load_disco
 
 
 def num_threads():

@@ -13,7 +13,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from distir_ext.session import Session, ShardedArray
+from distir_ext.session.session import Session, ShardedArray
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_cutting_and_joining_are_inverse(
 
 def test_axes_on_one_dimension_nest_in_mesh_order(identity):
     """Device 1 of a 2x2 mesh with placement [0, 0] holds the second quarter, not the third."""
-    from distir_ext._signature.specs import TensorSpec
+    from distir_ext.signature.specs import TensorSpec
 
     spec = TensorSpec((8,), "float32", (2, 2), (0, 1, 2, 3), (0, 0))
     assert spec.blocks == {0: (0,), 1: (1,), 2: (2,), 3: (3,)}

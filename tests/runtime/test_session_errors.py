@@ -14,8 +14,8 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import distir_ext as dx
-from distir_ext._runtime import model
-from distir_ext.session import Session, WorkerError
+from distir_ext.session import model
+from distir_ext.session.session import Session, WorkerError
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_bad_signatures(build, changes, match):
 
 
 def test_signatures_of_another_version_or_that_contradict_themselves():
-    from distir_ext._signature.signature import parse_signature
+    from distir_ext.signature.signature import parse_signature
 
     def written(**changes):
         program = {"name": "f", "devices": "0", "params": "", "results": "0"}

@@ -13,7 +13,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import distir_ext as dx
-from distir_ext._workers.cuts import shard_for
+from distir_ext.workers.cuts import shard_for
 
 
 @I.ir_module

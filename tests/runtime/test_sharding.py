@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._meshes.sharding import sharding_of_shards
+from distir_ext.signature.sharding import sharding_of_shards
 
 MESH = dx.Mesh((3, 2), ("dp", "tp"), device_ids=(5, 4, 3, 2, 1, 0))
 ROWS = np.arange(7 * 10, dtype="float32").reshape(7, 10)

@@ -9,7 +9,7 @@ import pytest
 import tvm_ffi
 
 from distir_ext import WorkerError
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 
 def run(runner, calls_of):

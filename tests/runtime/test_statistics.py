@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import distir_ext as dx
-from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
-from distir_ext._runtime.statistics import parse_traffic, read_statistics, reset_statistics
+from distir_ext.mesh.mesh_axes import MeshAxes, NamedMesh
+from distir_ext.session.statistics import parse_traffic, read_statistics, reset_statistics
 
 
 def ring_all_gather(n, sizes):

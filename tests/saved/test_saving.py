@@ -12,9 +12,9 @@ from tests.analysis.programs import function
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext._params.checkpoint import open_params
-from distir_ext._params.stored_array import MappedFiles
-from distir_ext._saved import module_text
+from distir_ext.params.checkpoint import open_params
+from distir_ext.params.stored_array import MappedFiles
+from distir_ext.saved import module_text
 
 PLAN = {"x": ("dp", None), "up": (None, "tp"), "down": ("tp", None)}
 

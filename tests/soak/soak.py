@@ -32,7 +32,7 @@ from safetensors.numpy import save_file
 from tests.stages.programs import chain, chain_result, chain_values
 
 import distir_ext as dx
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext.wire.tokens import TOKEN_VARIABLE
 
 KINDS = ("threads", "processes", "hosts")
 _USERS = 3

@@ -14,7 +14,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext._signature.signature_attr import read_signature
+from distir_ext.signature.signature_attr import read_signature
 
 # On such a device only operations count, so that small programs behave as large ones do.
 COMPUTE_BOUND = {"operations": 1e6, "memory_bandwidth": 1e15}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distir_ext.stages import Event, Schedule, Timeline, schedule, simulate
+from distir_ext.session.stages import Event, Schedule, Timeline, schedule, simulate
 
 SIZES = [(1, 1), (2, 1), (2, 3), (3, 5), (4, 16)]
 

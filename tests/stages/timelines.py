@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tvm
 
-from distir_ext.stages import Schedule, Timeline
+from distir_ext.session.stages import Schedule, Timeline
 
 # Workers that are processes get the controller's path.
 sys.path.insert(0, str(Path(__file__).parent / "on_workers"))

@@ -10,7 +10,7 @@ from tvm.script.parser import relax as R
 from tvm.script.parser import tirx as T
 
 import distir_ext as dx
-from distir_ext.testing import PHASES, verify, violations
+from distir_ext.testing.phases import PHASES, verify, violations
 
 
 @I.ir_module(check_well_formed=False)

@@ -1,7 +1,5 @@
 """Analyses of distributed programs: compute, communication, memory, and their times."""
 
-from distir_ext._analysis.optimizations import Optimization, optimizations
-from distir_ext._analysis.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal
 from distir_ext.analysis.comparison import ComparedRow, Comparison, compare
 from distir_ext.analysis.costs import (
     AxisTotal,
@@ -19,14 +17,12 @@ from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.graphs.graph import Graph, graph
 from distir_ext.analysis.kernel_times import KernelTimes, time_kernels
 from distir_ext.analysis.listings import collective_table, sharding_table
-from distir_ext.analysis.redistributions.check_reshards import CheckReshards
-from distir_ext.analysis.redistributions.redistribution import (
+from distir_ext.analysis.measurement import measure_cluster
+from distir_ext.analysis.redistribution import (
     Redistribution,
     RedistributionStep,
     redistribution,
 )
-from distir_ext.analysis.redistributions.reshards import reshards
-from distir_ext.analysis.redistributions.reshards_result import Reshard, Reshards, Suggestion
 from distir_ext.analysis.shardings import TensorSharding, shardings
 from distir_ext.analysis.simulate import simulate
 from distir_ext.analysis.sweeps.configurations import factorizations
@@ -41,7 +37,11 @@ from distir_ext.analysis.timelines.timeline import (
     TimelineEvents,
 )
 from distir_ext.communication.collectives import Collective, collectives
-from distir_ext.measurement import measure_cluster
+from distir_ext.passes.optimizations import Optimization, optimizations
+from distir_ext.reshards.check_reshards import CheckReshards
+from distir_ext.reshards.reshards import reshards
+from distir_ext.reshards.reshards_result import Reshard, Reshards, Suggestion
+from distir_ext.session.profile import Profile, ProfileEvent, ProfileStep, ProfileTotal
 
 __all__ = [
     "AxisTotal",

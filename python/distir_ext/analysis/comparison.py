@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._analysis.profile import Profile
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._text.display import Printed
 from distir_ext.analysis.costs import Estimate, ProgramEstimate
 from distir_ext.analysis.timelines.timeline import Timeline
+from distir_ext.session.profile import Profile
+from distir_ext.text.display import Printed
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotate.annotated_function import Site, parameter_sites, variable_sites
-from distir_ext._compile.steps import phase, steps_until
-from distir_ext._errors.modules import check_module
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.costs import CollectiveCost, Estimate
 from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
-from distir_ext.cluster import Cluster
-from distir_ext.lowering import run_steps
-from distir_ext.notation import Notation
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.notation import Notation
+from distir_ext.native.modules import check_module
+from distir_ext.native.steps import phase, steps_until
+from distir_ext.pipelines.lowering import run_steps
+from distir_ext.structure.annotated_function import Site, parameter_sites, variable_sites
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 _UNSHARDED = "every device has all of it"
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from distir_ext._text.display import Printed
+from distir_ext.text.display import Printed
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,6 @@ from typing import Any
 
 import tvm
 
-from distir_ext._analysis.layers import layer_of_weight, layers_of_steps
-from distir_ext._analysis.steps import Body, FunctionSteps, Step
-from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.costs import (
     CollectiveCost,
     Estimate,
@@ -20,10 +17,13 @@ from distir_ext.analysis.costs import (
     OperatorCost,
     ProgramEstimate,
 )
+from distir_ext.analysis.layers import layer_of_weight, layers_of_steps
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline, not_exact
-from distir_ext.cluster import Cluster
+from distir_ext.analysis.steps import Body, FunctionSteps, Step
 from distir_ext.communication.collectives import CollectiveCall
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext._analysis.kernel_timing import KernelNames, time_calls
-from distir_ext._analysis.steps import Step
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._workers.cores import allowed_cores
+from distir_ext.analysis.kernel_timing import KernelNames, time_calls
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline
-from distir_ext.cluster import Cluster
+from distir_ext.analysis.steps import Step
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.native.cores import allowed_cores
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 import tvm
 from rich.table import Table
 
-from distir_ext._text.display import tables
 from distir_ext.analysis.shardings import TensorSharding, TensorShardings
 from distir_ext.communication.collectives import Collective, Collectives
+from distir_ext.text.display import tables
 
 
 def sharding_table(rows: Sequence[TensorSharding]) -> Table:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from distir_ext._analysis.layers import layers_of_steps
-from distir_ext._analysis.steps import Body, FunctionSteps, Step
-from distir_ext._native.collective_records import names, records
+from distir_ext.analysis.layers import layers_of_steps
 from distir_ext.analysis.roofline import Roofline
+from distir_ext.analysis.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.timelines.events import Operation
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, COMPUTE
 from distir_ext.communication.collectives import CollectiveCall
+from distir_ext.native.collective_records import names, records
 
 After = tuple[int, ...]
 

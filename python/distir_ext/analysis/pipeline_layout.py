@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distir_ext._runtime.schedule import (
+from distir_ext.session.schedule import (
     Schedule,
     schedule_of_programs,
     stages_of_devices,
     virtual_stages_in_order,
 )
-from distir_ext._signature.signature import Program
+from distir_ext.signature.signature import Program
 
 
 class PipelineLayout:

@@ -9,16 +9,16 @@ from typing import Any
 
 import tvm
 
-from distir_ext import transform
-from distir_ext._analysis.planned_program import resolve_target
-from distir_ext._analysis.planned_steps import PlannedSteps, planned_steps
-from distir_ext._analysis.sizes import with_sizes
-from distir_ext._analysis.steps import FunctionSteps
-from distir_ext._errors.modules import check_module
-from distir_ext._signature.signature_attr import has_signature, read_signature
-from distir_ext.cluster import Cluster, Device
+from distir_ext.analysis.planned_program import resolve_target
+from distir_ext.analysis.planned_steps import PlannedSteps, planned_steps
+from distir_ext.analysis.steps import FunctionSteps
 from distir_ext.communication.collectives import CollectiveCall, collective_calls
-from distir_ext.lowering import lower_for
+from distir_ext.mesh.cluster import Cluster, Device
+from distir_ext.native.modules import check_module
+from distir_ext.passes import transform
+from distir_ext.pipelines.lowering import lower_for
+from distir_ext.signature.signature_attr import has_signature, read_signature
+from distir_ext.structure.sizes import with_sizes
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PlannedPrograms:
 
     steps: PlannedSteps
     signature: Mapping[str, Any]
-    """As :func:`distir_ext._signature.signature_attr.read_signature` gives it."""
+    """As :func:`distir_ext.signature.signature_attr.read_signature` gives it."""
 
     @property
     def device(self) -> Device:
@@ -94,7 +94,7 @@ class LoweredPrograms:
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
-        """As :func:`distir_ext._signature.signature_attr.read_signature` gives it."""
+        """As :func:`distir_ext.signature.signature_attr.read_signature` gives it."""
         return read_signature(self.module)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from distir_ext._analysis.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.costs import Cost
-from distir_ext.cluster import Device
+from distir_ext.analysis.steps import Body, FunctionSteps, Step
+from distir_ext.mesh.cluster import Device
 
 
 class Roofline:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext._errors.modules import check_module
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._meshes.device_text import device_text
-from distir_ext._meshes.sharding import Sharding
-from distir_ext._signature.signature_attr import has_signature
-from distir_ext.compile import lower
-from distir_ext.summary import SummaryRow, summary
+from distir_ext.compile.entry import lower
+from distir_ext.explain.summary import SummaryRow, summary
+from distir_ext.mesh.device_text import device_text
+from distir_ext.native.modules import check_module
+from distir_ext.signature.sharding import Sharding
+from distir_ext.signature.signature_attr import has_signature
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

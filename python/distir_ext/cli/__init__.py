@@ -34,8 +34,8 @@ from distir_ext.cli import (
     where,
 )
 from distir_ext.cli.shared.failures import exit_status_of
-from distir_ext.cli.shared.files import check_files
 from distir_ext.cli.shared.parser import Parser
+from distir_ext.text.argument_files import check_files
 
 COMMANDS = (
     report,

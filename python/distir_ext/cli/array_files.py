@@ -13,13 +13,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._params.json_file import require
-from distir_ext._params.regular_file import open_file
-from distir_ext._runtime.host_array import numpy_dtype
-from distir_ext._signature.specs import TensorSpec
-from distir_ext._text.printable import printable_line
-from distir_ext.cli.shared.files import existing
+from distir_ext.params.host_array import numpy_dtype
+from distir_ext.signature.specs import TensorSpec
+from distir_ext.text.argument_files import existing
+from distir_ext.text.json_file import require
+from distir_ext.text.printable import printable_line
+from distir_ext.text.regular_file import open_file
+from distir_ext.text.spelling import did_you_mean
 
 # Exceptions of zipfile and NumPy about damaged files, or files of another kind.
 _DAMAGED = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext.wire.tokens import TOKEN_VARIABLE
 
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext.cli.credentials import add_credentials
 from distir_ext.cli.shared.parser import Commands
+from distir_ext.workers import SUPPORTED_WORKERS
 
 DEMONSTRATIONS = {
     "megatron": "two MLP layers on a 2x2 mesh: batch over dp, Megatron sharding over tp; 4 workers",
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the cases."""
     from distir_ext.cli.shared.output import console
     from distir_ext.demo.run import run_demo
-    from distir_ext.session import Hosts
+    from distir_ext.session.session import Hosts
 
     names = None if options.case == "all" else [options.case]
     if options.hosts is None:

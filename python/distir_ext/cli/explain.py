@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import UsageError
 from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables, write_text
@@ -18,11 +17,12 @@ from distir_ext.cli.shared.sharded import (
     on_cluster,
     sharded_program,
 )
+from distir_ext.text.spelling import did_you_mean
 
 if TYPE_CHECKING:
     import tvm
 
-    from distir_ext.variables import VariableSharding
+    from distir_ext.explain.variables import VariableSharding
 
 _GRAPHS = (".svg", ".dot")
 
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the explanations, or the list of variables."""
     import distir_ext as dx
-    from distir_ext.analysis.tables import variable_table
+    from distir_ext.views.tables import variable_table
 
     if options.graph and not options.graph.endswith(_GRAPHS):
         raise UsageError(f"--graph {options.graph}: a graph is a file {' or '.join(_GRAPHS)}")
@@ -96,7 +96,7 @@ def _variables(mod: tvm.IRModule, func: str | None) -> dict[str, list[VariableSh
     from tvm import relax
 
     import distir_ext as dx
-    from distir_ext.variables import variable_shardings
+    from distir_ext.explain.variables import variable_shardings
 
     if dx.phase(mod) == "annotated":
         mod = dx.transform.PropagateSharding()(mod)

@@ -6,11 +6,11 @@ import argparse
 import contextlib
 import signal
 
-from distir_ext._workers.connection.connections import DEFAULT_HOST, DEFAULT_PORT
-from distir_ext._workers.connection.tokens import read_token
 from distir_ext.cli.credentials import add_credentials
 from distir_ext.cli.shared.failures import say
 from distir_ext.cli.shared.parser import Commands
+from distir_ext.wire.connections import DEFAULT_HOST, DEFAULT_PORT
+from distir_ext.wire.tokens import read_token
 
 EXAMPLE = "distir host --bind 10.0.0.2"
 
@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves sessions until it is interrupted."""
-    from distir_ext._workers.connection.credentials import UNENCRYPTED, Credentials
-    from distir_ext._workers.hosts.host_agent import HostAgent
+    from distir_ext.wire.credentials import UNENCRYPTED, Credentials
+    from distir_ext.workers.hosts.host_agent import HostAgent
 
     credentials = Credentials(
         read_token(options.token_file),

@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the copies."""
-    from distir_ext._launch.children import run_copies
+    from distir_ext.launch.children import run_copies
 
     if not Path(options.script).is_file():
         raise ValueError(f"there is no script {options.script}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from distir_ext._errors.spelling import did_you_mean
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, UNSTATED, add_cluster, cluster_of
 from distir_ext.cli.shared.output import add_json, new_file, print_json, write_text
 from distir_ext.cli.shared.parser import Commands
@@ -17,6 +16,7 @@ from distir_ext.cli.shared.sharded import (
     devices_of,
     sharded_program,
 )
+from distir_ext.text.spelling import did_you_mean
 
 ANNOTATED = "annotated"
 
@@ -63,7 +63,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the module."""
     import distir_ext as dx
-    from distir_ext._compile.steps import steps
+    from distir_ext.native.steps import steps
 
     every = steps()
     known = dict.fromkeys([ANNOTATED, *(name for s in every for name in (s.gives, s.name))])

@@ -6,8 +6,6 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from distir_ext._errors.spelling import counted, did_you_mean
-from distir_ext._workers import SUPPORTED_WORKERS
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, MEASURE, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import UsageError, say
 from distir_ext.cli.shared.notation import parse_count
@@ -21,10 +19,12 @@ from distir_ext.cli.shared.sharded import (
     devices_of,
     sharded_program,
 )
+from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.workers import SUPPORTED_WORKERS
 
 if TYPE_CHECKING:
-    from distir_ext._signature.signature import Signature
     from distir_ext.analysis import Comparison, Profile
+    from distir_ext.signature.signature import Signature
 
 # More workers than this on one host measure how its system shares cores.
 _MOST_WORKERS = 64
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_devices(devices: int) -> None:
-    from distir_ext._workers.cores import allowed_cores
+    from distir_ext.native.cores import allowed_cores
 
     if devices > _MOST_WORKERS:
         raise ValueError(
@@ -136,9 +136,9 @@ def _check_devices(devices: int) -> None:
 
 def _measured(options: argparse.Namespace, executable: Any) -> Profile:
     import distir_ext as dx
-    from distir_ext._signature.signature import parse_signature
     from distir_ext.cli.array_files import read_arrays
     from distir_ext.cli.shared.arguments import Arguments, arrays_taken
+    from distir_ext.signature.signature import parse_signature
 
     signature = parse_signature(executable.distir_signature)
     name = _function(signature, options.func)

@@ -7,7 +7,6 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from distir_ext._errors.spelling import counted
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import FAILED, say
 from distir_ext.cli.shared.notation import parse_bytes
@@ -22,6 +21,7 @@ from distir_ext.cli.shared.sharded import (
     on_cluster,
     sharded_program,
 )
+from distir_ext.text.spelling import counted
 
 if TYPE_CHECKING:
     from distir_ext.analysis import Reshards
@@ -75,11 +75,11 @@ def run(options: argparse.Namespace) -> int:
     """Prints the report."""
     import distir_ext as dx
     from distir_ext import analysis
-    from distir_ext._text.tables import amount
-    from distir_ext.analysis.page import report_page
-    from distir_ext.analysis.page_pictures import call_timeline, report_pictures
-    from distir_ext.analysis.tables import estimate_tables
+    from distir_ext.text.tables import amount
+    from distir_ext.views.page import report_page
+    from distir_ext.views.page_pictures import call_timeline, report_pictures
     from distir_ext.views.reshard_tables import implicit_tables
+    from distir_ext.views.tables import estimate_tables
 
     mod = sharded_program(options)
     check_sizes(mod)
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _complain(reshards: Reshards, options: argparse.Namespace) -> bool:
     """Prints the redistributions that ``--reshards`` does not allow; returns whether it fails."""
-    from distir_ext._text.tables import amount
+    from distir_ext.text.tables import amount
 
     above = options.reshards_above
     costly = [each for each in reshards.reshards if each.bytes_per_device > above]

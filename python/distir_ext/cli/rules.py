@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the rules."""
-    from distir_ext import rules
+    from distir_ext.explain import rules
 
     if options.markdown and options.operators:
         raise UsageError("--markdown prints all operators; leave the names out")

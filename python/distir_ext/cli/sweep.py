@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import FAILED, UsageError, say
-from distir_ext.cli.shared.files import is_plan_name
 from distir_ext.cli.shared.notation import (
     parse_bytes,
     parse_count,
@@ -29,9 +28,10 @@ from distir_ext.cli.shared.sharded import (
     read_plan,
     sizes_of,
 )
+from distir_ext.text.argument_files import is_plan_name
 
 if TYPE_CHECKING:
-    from distir_ext.mesh import Mesh
+    from distir_ext.mesh.mesh import Mesh
 
 # The plan that '--shard' alone states.
 _STATED = "stated"
@@ -142,10 +142,10 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the sweep."""
     from distir_ext import analysis
-    from distir_ext._text.tables import amount
-    from distir_ext.analysis.sweeps.sweep_page import sweep_page
-    from distir_ext.analysis.sweeps.sweep_tables import sweep_tables
-    from distir_ext.cli.shared.programs import read_program
+    from distir_ext.interop._program_files import read_program
+    from distir_ext.text.tables import amount
+    from distir_ext.views.sweep_page import sweep_page
+    from distir_ext.views.sweep_tables import sweep_tables
 
     meshes = _meshes(options)
     plans = _plans(options)
@@ -220,7 +220,7 @@ def _plans(options: argparse.Namespace) -> dict[str, dict[str, Any] | str]:
 
 def _check_picture(file: str) -> None:
     """Refuses a picture that could not be drawn, before anything is computed for it."""
-    from distir_ext._pictures.figure import new_figure
+    from distir_ext.views.drawing.figure import new_figure
 
     known = new_figure(1, 1).canvas.get_supported_filetypes()
     suffix = Path(file).suffix.removeprefix(".")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from distir_ext._workers.connection.tokens import make_token
 from distir_ext.cli.shared.failures import FAILED, say
 from distir_ext.cli.shared.parser import Commands
+from distir_ext.wire.tokens import make_token
 
 EXAMPLE = "distir token ~/.distir_token"
 

@@ -12,7 +12,7 @@ from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import PROGRAMS, SHARDINGS, add_sharding, sharded_program
 
 if TYPE_CHECKING:
-    from distir_ext.pictures import Sharding, ShardingPicture
+    from distir_ext.views.visualize import Sharding, ShardingPicture
 
 EXAMPLE = "distir visualize model.py hidden --mesh dp=2,tp=4 --shard 'x=dp,-'"
 

@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 import sys
 
-from distir_ext._text.printable import printable
 from distir_ext.cli.shared.output import add_json, print_json
 from distir_ext.cli.shared.parser import Commands
+from distir_ext.text.printable import printable
 
 EXAMPLE = "torchrun --no-python --nproc-per-node 4 distir where"
 

@@ -1,1 +1,4 @@
-"""Collectives of lowered programs, for ``distir_ext.analysis`` and ``dx.build``."""
+"""The collectives of lowered programs, with the mesh axes that their groups lie along.
+
+Bytes are counted for one device, by the ring algorithms.
+"""

@@ -10,7 +10,11 @@ from typing import Any
 import tvm
 from tvm import relax, sym
 
-from distir_ext._native.collective_records import CollectiveRecord, record_on_tensors, records
+from distir_ext.native.collective_records import (
+    CollectiveRecord,
+    record_on_tensors,
+    records,
+)
 
 _BUILTIN = "distir.runtime."
 _CHOICES = 3  # of what exchanges of rows take: x, the mask, groups, choices

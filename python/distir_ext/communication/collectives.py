@@ -13,15 +13,15 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext._meshes.mesh_axes import MeshAxes, NamedMesh
-from distir_ext._native.collective_records import names, records
-from distir_ext._rewriting.circles import circles
-from distir_ext._signature.signature_attr import has_signature, read_signature
-from distir_ext._text.display import Printed
-from distir_ext._text.size_text import size_text
-from distir_ext._workers.executables import executable_module
 from distir_ext.communication.calls import CalledCollective, read_collective
-from distir_ext.notation import meshes
+from distir_ext.mesh.mesh_axes import MeshAxes, NamedMesh
+from distir_ext.mesh.notation import meshes
+from distir_ext.native.collective_records import names, records
+from distir_ext.native.executables import executable_module
+from distir_ext.signature.signature_attr import has_signature, read_signature
+from distir_ext.structure.circles import circles
+from distir_ext.text.display import Printed
+from distir_ext.text.size_text import size_text
 
 _SHOWN = 4  # tensors and operators
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
 
 Array = npt.NDArray[Any]
 

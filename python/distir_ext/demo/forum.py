@@ -22,9 +22,9 @@ from tvm.relax.distributed import Placement
 from tvm.script.parser import ir as I  # noqa: N812
 from tvm.script.parser import relax as R  # noqa: N812
 
-from distir_ext.annotate import annotate
+from distir_ext.annotate.patterns import annotate
 from distir_ext.demo.case import Case, normal_weights
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
 
 SIZE = 128
 SEED = 7

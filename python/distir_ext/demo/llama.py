@@ -16,9 +16,9 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from distir_ext.annotate import Entries, annotate
+from distir_ext.annotate.patterns import Entries, annotate
 from distir_ext.demo.case import Case, normal_weights
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
 
 SEED = 11
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tvm import relax
 
-from distir_ext._text.tables import print_tables
 from distir_ext.analysis import (
     collective_table,
     collectives,
@@ -20,13 +19,14 @@ from distir_ext.analysis import (
     shardings,
     simulate,
 )
-from distir_ext.cluster import Cluster
-from distir_ext.compile import build, lower
+from distir_ext.compile.entry import build, lower
 from distir_ext.demo.case import Array, Case
 from distir_ext.demo.forum import forum_case, megatron_case
 from distir_ext.demo.llama import llama_case
-from distir_ext.session import Hosts, Session
-from distir_ext.transform import PropagateSharding
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.passes.transform import PropagateSharding
+from distir_ext.session.session import Hosts, Session
+from distir_ext.text.tables import print_tables
 
 CASES: Mapping[str, Callable[[], Case]] = {
     "megatron": megatron_case,

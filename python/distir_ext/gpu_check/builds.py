@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from distir_ext.compile import build
+from distir_ext.compile.entry import build
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine
 from distir_ext.gpu_check.programs import LLAMA_8B, TINY, programs
-from distir_ext.mesh import Mesh
-from distir_ext.session import Session
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.session.session import Session
 
 
 def check_builds(machine: Machine) -> Iterator[Finding]:

@@ -16,12 +16,12 @@ import ml_dtypes
 import numpy as np
 import tvm_ffi
 
-from distir_ext._native.collective_records import builtin, names
-from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.links import Link, bus_range, slowest_link
 from distir_ext.gpu_check.machine import Machine, as_json_groups
-from distir_ext.session import Session
+from distir_ext.native.collective_records import builtin, names
+from distir_ext.params.host_array import host_array
+from distir_ext.session.session import Session
 
 _DTYPES = ("float16", "bfloat16", "float32", "int32")
 _REPEATED = 20

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import SHARE, Machine, as_json_groups, changed_environment
-from distir_ext.session import Session, WorkerError
+from distir_ext.params.host_array import host_array
+from distir_ext.session.session import Session, WorkerError
 
 _WITHIN = 10.0  # seconds; a user takes what is longer for a hang
 _BEFORE = 0.5  # seconds in which the other worker begins to wait

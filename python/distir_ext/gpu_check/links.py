@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distir_ext._native.collective_records import names
+from distir_ext.native.collective_records import names
 
 __all__ = ["Link", "ask", "bus_range", "read_links", "slowest_link"]
 

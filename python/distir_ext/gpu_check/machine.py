@@ -13,9 +13,9 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from distir_ext import _nvidia
-from distir_ext.cluster import DEVICES, Device
-from distir_ext.session import Session
+from distir_ext.mesh.cluster import DEVICES, Device
+from distir_ext.native import nvidia as _nvidia
+from distir_ext.session.session import Session
 
 # A host has no more in one process group of the check.
 MOST_GPUS = 8

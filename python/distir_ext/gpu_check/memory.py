@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import tvm_ffi
 
-from distir_ext._native.collective_records import builtin, names
-from distir_ext._runtime.host_array import host_array
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine, as_json_groups
-from distir_ext.session import Session
+from distir_ext.native.collective_records import builtin, names
+from distir_ext.params.host_array import host_array
+from distir_ext.session.session import Session
 
 _NUM_GROUPS = 8
 _MOST_SHARE = 0.05  # of a GPU's memory, for eight groups

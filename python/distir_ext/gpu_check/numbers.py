@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 from tvm.relax import op
 
-from distir_ext.annotate import annotate
-from distir_ext.compile import build
+from distir_ext.annotate.patterns import annotate
+from distir_ext.compile.entry import build
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine, relative_error
 from distir_ext.gpu_check.programs import module_of
-from distir_ext.mesh import Mesh
-from distir_ext.session import Session
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.session.session import Session
 
 # Of the norm. Small floats are rounded once, to as many bits as they have; float32 sums thousands.
 _LIMITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 1e-5}

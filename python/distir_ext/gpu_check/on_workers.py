@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from distir_ext._native.collective_records import builtin, names
+from distir_ext.native.collective_records import builtin, names
 
 
 @tvm_ffi.register_global_func("distir.gpu_check.all_reduce", override=True)

@@ -12,14 +12,14 @@ import numpy as np
 import tvm
 from tvm.relax import op
 
-from distir_ext import _nvidia
-from distir_ext.annotate import annotate
-from distir_ext.compile import build
+from distir_ext.annotate.patterns import annotate
+from distir_ext.compile.entry import build
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine, relative_error
 from distir_ext.gpu_check.programs import LLAMA_8B, TINY, module_of
-from distir_ext.mesh import Mesh
-from distir_ext.session import Session
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.native import nvidia as _nvidia
+from distir_ext.session.session import Session
 
 # More than a data sheet says is a mistake of the measurement; so much is left to its clock.
 _MOST = 1.1

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from distir_ext.annotate import annotate
-from distir_ext.mesh import Mesh
+from distir_ext.annotate.patterns import annotate
+from distir_ext.mesh.mesh import Mesh
 
 __all__ = ["LLAMA_8B", "TINY", "Layer", "module_of", "programs"]
 

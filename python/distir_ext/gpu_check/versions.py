@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import tvm
 import tvm_ffi
 
-from distir_ext import _nvidia
 from distir_ext._version import __version__
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine
+from distir_ext.native import nvidia as _nvidia
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "cuda-bindings", "nvidia-nccl-cu13")
 

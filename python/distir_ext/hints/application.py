@@ -13,18 +13,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext import reports
-from distir_ext._annotate.dims import dims_text
-from distir_ext._annotate.fused_parameters import with_fused_parameters
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._hints.apart import keep_apart
-from distir_ext._hints.axes import LayerAxes
-from distir_ext._hints.blocks import cut_weights
-from distir_ext._hints.experts import group_experts
-from distir_ext._hints.products import Weights
-from distir_ext._hints.program import Program
-from distir_ext.annotate import annotate
-from distir_ext.annotations import function_to_annotate, relax_function
+from distir_ext.annotate.annotations import function_to_annotate, relax_function
+from distir_ext.annotate.patterns import annotate
 from distir_ext.hints.detection import detect, with_inputs
 from distir_ext.hints.geometry import Placed, place_weights
 from distir_ext.hints.replicated import replicated_weights
@@ -32,7 +22,17 @@ from distir_ext.hints.report import LOGGER, Node, Report
 from distir_ext.hints.resolution import ResolvedLayer, resolve
 from distir_ext.hints.vocabulary import DistConfig, Hints
 from distir_ext.hints.weights import CutWeights
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.dims import dims_text
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.native import reports
+from distir_ext.structure.apart import keep_apart
+from distir_ext.structure.axes import LayerAxes
+from distir_ext.structure.blocks import cut_weights
+from distir_ext.structure.experts import group_experts
+from distir_ext.structure.fused_parameters import with_fused_parameters
+from distir_ext.structure.products import Weights
+from distir_ext.structure.program import Program
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from distir_ext._annotate.annotated_function import bindings_of
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._hints.detected import Layer, find_layers
-from distir_ext._hints.modes import Mode
-from distir_ext.annotate import annotate
-from distir_ext.annotations import relax_function
+from distir_ext.annotate.annotations import relax_function
+from distir_ext.annotate.patterns import annotate
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.structure.annotated_function import bindings_of
+from distir_ext.structure.detected import Layer, find_layers
+from distir_ext.structure.modes import Mode
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

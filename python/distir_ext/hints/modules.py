@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from distir_ext._hints.detected import Layer, find_layers
-from distir_ext._hints.modes import Mode
-from distir_ext.annotations import relax_function
+from distir_ext.annotate.annotations import relax_function
 from distir_ext.hints.verification.models import CHUNK, chunks_of
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
+from distir_ext.structure.detected import Layer, find_layers
+from distir_ext.structure.modes import Mode
 
 _ROWS, _COLUMNS = 2, 8
 """Of the ids that the model is exported with."""

@@ -9,9 +9,9 @@ from functools import cached_property
 
 from rich.table import Table
 
-from distir_ext._text.display import Shown, tables
-from distir_ext._text.logs import package_logger
-from distir_ext._text.tables import as_text
+from distir_ext.text.display import Shown, tables
+from distir_ext.text.logs import package_logger
+from distir_ext.text.tables import as_text
 
 LOGGER = package_logger("distir_ext.hints")
 

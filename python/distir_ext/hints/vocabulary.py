@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distir_ext._errors.spelling import did_you_mean
+from distir_ext.text.spelling import did_you_mean
 
 LAYER_TYPES = ("mha", "mla", "mlp", "moe", "ssm", "delta", "unknown")
 """Attention, attention with latents, feed-forward, experts, state space, delta rule, anything."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._errors.spelling import plain
-from distir_ext._hints.blocks import Cut
-from distir_ext._params.blocks import blocks_of
-from distir_ext._params.checkpoint import open_params
+from distir_ext.params.blocks import blocks_of
+from distir_ext.params.checkpoint import open_params
+from distir_ext.structure.blocks import Cut
+from distir_ext.text.spelling import plain
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distir_ext._meshes.device_text import device_text
-from distir_ext._meshes.mesh import Mesh
+from distir_ext.mesh.device_text import device_text
+from distir_ext.mesh.mesh import Mesh
 
 Digits: TypeAlias = Any
 """A NumPy array with a number for each device, in the order of the devices."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from distir_ext._text.printable import printable_line
+from distir_ext.text.printable import printable_line
 
 _SPACE = re.compile(r"\s*")
 _LINE = re.compile(r"[^\n]*")

@@ -22,11 +22,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._params.regular_file import read_file
-from distir_ext._text.typed_yaml import converted, mapping_at, short
-from distir_ext._text.yaml_text import MOST_BYTES, YamlDocument, read_yaml
 from distir_ext.pipelines.pipeline import PassPipeline, PipelinePass, in_order, with_options
 from distir_ext.pipelines.registry import (
     RESERVED,
@@ -34,6 +29,11 @@ from distir_ext.pipelines.registry import (
     package_passes,
     registered_passes,
 )
+from distir_ext.text.regular_file import read_file
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.typed_yaml import converted, mapping_at, short
+from distir_ext.text.yaml_text import MOST_BYTES, YamlDocument, read_yaml
 
 _KEY = "passes"
 

@@ -12,8 +12,14 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax import dpl
 
-from distir_ext._rewriting.replaced_calls import Contents, Writer, key, rebuilt, without_unused
 from distir_ext.pipelines.registry import Matches, failure_of, register_pass
+from distir_ext.structure.replaced_calls import (
+    Contents,
+    Writer,
+    key,
+    rebuilt,
+    without_unused,
+)
 
 # Parts of a pattern whose values a match computes; others match what it is given.
 _COMPUTED = (dpl.CallPattern, dpl.TuplePattern, dpl.UnorderedTuplePattern, dpl.TupleGetItemPattern)

@@ -13,16 +13,16 @@ from typing import Any
 
 import tvm
 
-from distir_ext import transform
-from distir_ext._compile.steps import native_pass, steps
-from distir_ext.notation import meshes
+from distir_ext.mesh.notation import meshes
+from distir_ext.native.steps import native_pass, steps
+from distir_ext.passes import transform
 from distir_ext.pipelines.registry import RegisteredPass, add_package_pass, options_of_factory
 
 OPTIMIZE = "OptimizeCollectives"
 SOURCE = "distir_ext"
 
 CPU_PASSES = ("DispatchMatmul", "ShareResults", "ShareOperands")
-"""Passes that ``_compile/cpu.py`` runs between passes of TVM."""
+"""Passes that ``compile/cpu.py`` runs between passes of TVM."""
 
 
 def assign_stages(

@@ -10,13 +10,14 @@ from typing import Any
 import tvm
 from rich.table import Table
 
-from distir_ext import reports, transform
-from distir_ext._compile.steps import steps_until
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._text.display import Shown, tables
-from distir_ext._text.tables import as_text
+from distir_ext.native import reports
+from distir_ext.native.steps import steps_until
+from distir_ext.passes import transform
 from distir_ext.pipelines.package_passes import CPU_PASSES, OPTIMIZE, SOURCE
 from distir_ext.pipelines.registry import PHASES, RegisteredPass, package_passes
+from distir_ext.text.display import Shown, tables
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tables import as_text
 
 # The pass before which those of others run that are given a module of a phase; behind all for "".
 _BEFORE = {

@@ -25,8 +25,8 @@ from typing import Any
 
 import tvm
 
-from distir_ext import reports
-from distir_ext._errors.spelling import did_you_mean
+from distir_ext.native import reports
+from distir_ext.text.spelling import did_you_mean
 
 PHASES = ("annotated", "propagated", "legalized", "lowered", "runtime")
 """In order, as :func:`distir_ext.phase` names them."""

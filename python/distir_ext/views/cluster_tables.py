@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from distir_ext._pictures.mesh_tables import device_table, link_table
-from distir_ext.cluster import Cluster
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.views.mesh_tables import device_table, link_table
 
 
 def cluster_tables(cluster: Cluster) -> list[Table]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, new_table
 from distir_ext.analysis.comparison import Comparison
+from distir_ext.text.printable import TextLines
+from distir_ext.text.tables import amount, new_table
 
 # Rows that a table shows.
 _MOST = 20

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, new_table
 from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
-from distir_ext.analysis.redistributions.reshards_result import shortened
+from distir_ext.reshards.reshards_result import shortened
+from distir_ext.text.printable import TextLines
+from distir_ext.text.tables import amount, new_table
 
 _MOST_ROWS = 20
 

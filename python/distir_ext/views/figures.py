@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._pictures import collectives, memory, roofline, timeline
-from distir_ext._pictures.pareto import Point, draw, front
-from distir_ext._runtime.timeline import TimedEvent
-from distir_ext._runtime.timeline import Timeline as StageTimeline
-from distir_ext._text.tables import amount
 from distir_ext.analysis.costs import Estimate, ProgramEstimate
 from distir_ext.analysis.sweeps.sweep_result import Sweep
 from distir_ext.analysis.timelines.timeline import Timeline, TimelineEvents
+from distir_ext.session.timeline import TimedEvent
+from distir_ext.session.timeline import Timeline as StageTimeline
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tables import amount
+from distir_ext.views.drawing import collectives, memory, roofline, timeline
+from distir_ext.views.drawing.pareto import Point, draw, front
 
 
 def estimate_figure(estimate: Estimate, kind: str, program: str | None) -> Any:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from distir_ext._analysis.profile import Profile, ProfileTotal
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, new_table
+from distir_ext.session.profile import Profile, ProfileTotal
+from distir_ext.text.printable import TextLines
+from distir_ext.text.tables import amount, new_table
 
 # Rows of kernels that a table shows.
 _MOST = 10

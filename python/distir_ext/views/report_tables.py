@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from distir_ext._text.tables import new_table
 from distir_ext.hints.report import Node, Report
+from distir_ext.native.reports import PassReport
 from distir_ext.pipelines.pipeline import PassPipeline
-from distir_ext.reports import PassReport
+from distir_ext.text.tables import new_table
 
 
 def pass_tables(report: PassReport) -> list[Table]:

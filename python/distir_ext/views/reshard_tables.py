@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from distir_ext._text.printable import TextLines
-from distir_ext._text.tables import amount, new_table
-from distir_ext.analysis.redistributions.reshards_result import (
+from distir_ext.reshards.reshards_result import (
     OPERATOR,
     REDUCTION,
     RESHARD,
@@ -19,6 +17,8 @@ from distir_ext.analysis.redistributions.reshards_result import (
     Reshards,
     shortened,
 )
+from distir_ext.text.printable import TextLines
+from distir_ext.text.tables import amount, new_table
 
 # Names of the kinds in tables.
 _KINDS = {

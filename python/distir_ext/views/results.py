@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-from distir_ext._analysis.profile import Profile
-from distir_ext._meshes.mesh import Mesh
-from distir_ext._meshes.sharding import Sharding
-from distir_ext._pictures import sharding_svg
-from distir_ext._pictures.function_table import function_table
-from distir_ext._pictures.mesh_tables import device_table, mesh_table
-from distir_ext._pictures.sharding_picture import ShardingPicture
-from distir_ext._runtime.model import Model, ModelFunction
-from distir_ext._runtime.sharded_array import ShardedArray
-from distir_ext._runtime.statistics import Statistics
-from distir_ext._runtime.timeline import Timeline as StageTimeline
-from distir_ext._text.display import figure, html, tables
-from distir_ext._text.html_text import html_code
-from distir_ext._text.tables import as_html
 from distir_ext.analysis.comparison import Comparison
 from distir_ext.analysis.costs import Estimate
 from distir_ext.analysis.diff_result import Difference
-from distir_ext.analysis.redistributions.redistribution import Redistribution
-from distir_ext.analysis.redistributions.reshards_result import Reshards
+from distir_ext.analysis.redistribution import Redistribution
 from distir_ext.analysis.shardings import TensorShardings
 from distir_ext.analysis.sweeps.sweep_result import Sweep
-from distir_ext.analysis.sweeps.sweep_tables import sweep_tables
-from distir_ext.analysis.tables import (
-    collective_table,
-    estimate_tables,
-    redistribution_table,
-    sharding_table,
-)
 from distir_ext.analysis.timelines.timeline import Timeline
-from distir_ext.analysis.timelines.timeline_tables import timeline_tables
-from distir_ext.cluster import Cluster, Device
 from distir_ext.communication.collectives import Collectives
+from distir_ext.explain.summary import Summary
 from distir_ext.hints.report import Report
+from distir_ext.mesh.cluster import Cluster, Device
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.native.reports import PassReport
 from distir_ext.pipelines.pipeline import PassPipeline
-from distir_ext.reports import PassReport
-from distir_ext.summary import Summary
+from distir_ext.reshards.reshards_result import Reshards
+from distir_ext.session.model import Model, ModelFunction
+from distir_ext.session.profile import Profile
+from distir_ext.session.sharded_array import ShardedArray
+from distir_ext.session.statistics import Statistics
+from distir_ext.session.timeline import Timeline as StageTimeline
+from distir_ext.signature.sharding import Sharding
+from distir_ext.text.display import figure, html, tables
+from distir_ext.text.html_text import html_code
+from distir_ext.text.tables import as_html
 from distir_ext.views.cluster_tables import cluster_tables
 from distir_ext.views.comparison_table import comparison_table
 from distir_ext.views.difference_tables import difference_tables
+from distir_ext.views.drawing import sharding_svg
+from distir_ext.views.drawing.sharding_picture import ShardingPicture
 from distir_ext.views.figures import (
     estimate_figure,
     stages_figure,
     sweep_figure,
     timeline_figure,
 )
+from distir_ext.views.function_table import function_table
+from distir_ext.views.mesh_tables import device_table, mesh_table
 from distir_ext.views.profile_tables import profile_tables
 from distir_ext.views.report_tables import hint_tables, pass_tables, pipeline_table
 from distir_ext.views.reshard_tables import reshard_tables
 from distir_ext.views.summary_tables import summary_tables
+from distir_ext.views.sweep_tables import sweep_tables
+from distir_ext.views.tables import (
+    collective_table,
+    estimate_tables,
+    redistribution_table,
+    sharding_table,
+)
+from distir_ext.views.timeline_tables import timeline_tables
 from distir_ext.views.traffic_table import traffic_table
 
 tables.register(Mesh, lambda mesh: [mesh_table(mesh)])

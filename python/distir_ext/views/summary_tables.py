@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
-from distir_ext._meshes.device_text import device_text
-from distir_ext._meshes.sharding import Sharding
-from distir_ext._text.tables import amount, new_table
-from distir_ext.summary import INPUT, WEIGHT, Summary, SummaryRow
+from distir_ext.explain.summary import INPUT, WEIGHT, Summary, SummaryRow
+from distir_ext.mesh.device_text import device_text
+from distir_ext.signature.sharding import Sharding
+from distir_ext.text.tables import amount, new_table
 
 
 def summary_tables(summary: Summary) -> list[Table]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distir_ext._runtime.statistics import Statistics
-from distir_ext._text.tables import amount, new_table
+from distir_ext.session.statistics import Statistics
+from distir_ext.text.tables import amount, new_table
 
 
 def traffic_table(statistics: Statistics) -> Any:

@@ -1,3 +1,4 @@
+// Computes the time of a collective from its groups or plan with the formulas of src/cost.
 #include "analysis/timeline/collective_time.h"
 
 #include <tvm/ffi/container/map.h>
@@ -13,8 +14,7 @@
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -151,5 +151,4 @@ CollectiveTimes CollectiveTimes::Read(const ffi::Any& cluster) {
   return CollectiveTimes(cost::ToCluster(cluster), std::move(measured));
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

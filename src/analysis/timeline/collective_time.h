@@ -20,8 +20,7 @@
 #include "analysis/timeline/measured_times.h"
 #include "cost/cluster.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 class CollectiveTimes {
  public:
@@ -61,6 +60,5 @@ class CollectiveTimes {
   std::map<std::pair<std::string, double>, double> plans_;
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_TIMELINE_COLLECTIVE_TIME_H_

@@ -1,3 +1,4 @@
+// Lists for each device the devices that it receives from and sends to in a collective.
 #include "analysis/timeline/communication.h"
 
 #include <algorithm>
@@ -10,8 +11,7 @@
 #include "abi/segment_plan.h"
 #include "abi/transfer_plan.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -96,5 +96,4 @@ Communication OfSegments(const std::string& plan, const std::vector<int64_t>& de
   return OfPlan<abi::SegmentPlan, abi::SegmentPlanner>(abi::ReadSegmentPlan(plan), device_ids);
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -14,8 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 /*! \brief Devices are numbered by their place in a list of ids. */
 struct Communication {
@@ -33,6 +32,5 @@ Communication OfTransfer(const std::string& plan, const std::vector<int64_t>& de
 /*! \brief Reads a segment exchange (abi/segment_plan.h). */
 Communication OfSegments(const std::string& plan, const std::vector<int64_t>& device_ids);
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_TIMELINE_COMMUNICATION_H_

@@ -1,3 +1,4 @@
+// Interpolates measured times of collectives by kind, group size and bytes.
 #include "analysis/timeline/measured_times.h"
 
 #include <tvm/ffi/container/array.h>
@@ -7,8 +8,7 @@
 #include <cmath>
 #include <iterator>
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -72,5 +72,4 @@ std::optional<double> MeasuredTimes::Seconds(abi::Collective collective, int64_t
   return Ratio(collective, members, nearest->first) * Interpolated(nearest->second, bytes);
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -22,8 +22,7 @@
 
 #include "abi/collective.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 class MeasuredTimes {
  public:
@@ -43,6 +42,5 @@ class MeasuredTimes {
   std::map<abi::Collective, std::map<int64_t, BySize>> times_;
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_TIMELINE_MEASURED_TIMES_H_

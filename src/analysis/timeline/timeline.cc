@@ -1,3 +1,4 @@
+// Simulates all devices event by event. Devices that behave alike are simulated once, as a class.
 #include "analysis/timeline/timeline.h"
 
 #include <algorithm>
@@ -6,8 +7,7 @@
 #include <set>
 #include <utility>
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace {
 
@@ -331,5 +331,4 @@ double Timeline::SecondsWithout(int label) {
   return seconds;
 }
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

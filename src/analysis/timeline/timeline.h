@@ -29,8 +29,7 @@
 
 #include "analysis/timeline/communication.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 enum class OperationKind { kCompute, kCollective, kSend, kReceive };
 
@@ -112,6 +111,5 @@ class Timeline {
   std::vector<int> turn_;  // by event, how many of the same communication its device has before it
 };
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis
 #endif  // DISTIR_ANALYSIS_TIMELINE_TIMELINE_H_

@@ -14,8 +14,7 @@
 #include "analysis/timeline/timeline.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace analysis {
+namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
@@ -152,5 +151,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace analysis
-}  // namespace distir
+}  // namespace distir::analysis

@@ -1,3 +1,5 @@
+// Registers annotate_sharding, the propagation barrier and sharding groups; reads and writes their
+// terms.
 #include "dialect/operators/annotation.h"
 
 #include <tvm/ffi/error.h>
@@ -12,8 +14,7 @@
 #include "support/counted.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -128,5 +129,4 @@ const ir::OnLoad kRegisterAnnotation([] {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -25,8 +25,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief Terms of an annotation in addition to its axes. */
 struct Terms {
@@ -61,6 +60,5 @@ Blocked BlockedBy(const ir::Call& barrier);
 /*! \brief True if an operator is R.dist.sharding_group. */
 bool IsShardingGroup(const ir::Expr& op);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_ANNOTATION_H_

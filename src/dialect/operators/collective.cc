@@ -1,3 +1,5 @@
+// Registers the collective operators on DTensors (R.dist) and on local tensors (R.ccl); makes and
+// reads their calls.
 #include "dialect/operators/collective.h"
 
 #include <tvm/ffi/error.h>
@@ -17,8 +19,7 @@
 #include "mesh/collective_record.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -280,5 +281,4 @@ const ir::OnLoad kRegisterCollective([] {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

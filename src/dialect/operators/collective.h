@@ -24,8 +24,7 @@
 #include "ir/node.h"
 #include "mesh/collective.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace ffi = tvm::ffi;
 
@@ -70,6 +69,5 @@ ir::Placement TargetPlacement(const ir::Call& call);
 std::vector<int> ReduceAxes(const ir::Call& call);
 mesh::Reduction ReductionOf(const ir::Call& call);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_COLLECTIVE_H_

@@ -8,8 +8,7 @@
 #include "ir/tvm/registration.h"
 #include "support/pointer_map.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -62,5 +61,4 @@ void RegisterCollective(abi::Collective collective, InferFunction on_dtensors,
   if (record.is_on_tensors) Register(abi::OnTensors(collective), record, on_tensors);
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -9,8 +9,7 @@
 #include "abi/collective.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief The record of an operator on DTensors, or on local tensors; null for all others. Looked
  * up once per operator. */
@@ -35,6 +34,5 @@ using InferFunction = ir::Type (*)(const ir::Call&);
 void RegisterCollective(abi::Collective collective, InferFunction on_dtensors,
                         InferFunction on_tensors = nullptr);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_COLLECTIVE_RECORD_H_

@@ -1,3 +1,5 @@
+// Reads R.ccl.allreduce on DTensors, as upstream's LowerGlobalViewToLocalView writes it, as a
+// reduction of copies.
 #include "dialect/operators/copies_reduction.h"
 
 #include <tvm/ffi/error.h>
@@ -12,8 +14,7 @@
 #include "ir/build.h"
 #include "ir/operator_attrs.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 bool IsCopiesReduction(const ir::Expr& op) { return ir::IsOp(op, "relax.ccl.allreduce"); }
 
@@ -43,5 +44,4 @@ ir::Call MakeCopiesReduction(const ir::Call& call, const ir::Expr& value) {
                         name == "avg" ? mesh::Reduction::kMean : mesh::ReductionFromName(name));
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

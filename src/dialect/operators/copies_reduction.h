@@ -17,8 +17,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief True if a call is R.ccl.allreduce. */
 bool IsCopiesReduction(const ir::Expr& op);
@@ -34,6 +33,5 @@ void RequireCopies(const ir::Call& call);
  * R.dist.redistribute, and this. */
 bool IsLegalizable(const ir::Call& call);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_COPIES_REDUCTION_H_

@@ -1,3 +1,4 @@
+// Reads and checks attributes and arguments of the operators of experts, and makes their calls.
 #include "dialect/operators/expert_calls.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include "ir/tvm/registration.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 ir::Call MakeTyped(InferFunction infer, const std::string& name,
                    const ir::NodeArray<ir::Expr>& args,
@@ -65,5 +65,4 @@ int64_t GroupSize(const ir::Call& call) {
   return static_cast<int64_t>((*groups)[0].size());
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

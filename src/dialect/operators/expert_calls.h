@@ -13,8 +13,7 @@
 #include "dialect/operators/collective_record.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace ffi = tvm::ffi;
 
@@ -38,6 +37,5 @@ std::vector<int> CheckedAxes(const ir::Call& call, const ir::DTensorType& tensor
 /*! \brief The members of each group of a call on local tensors. */
 int64_t GroupSize(const ir::Call& call);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_EXPERT_CALLS_H_

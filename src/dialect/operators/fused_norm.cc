@@ -1,3 +1,4 @@
+// Registers all_reduce_add_rms_norm on DTensors and on local tensors.
 #include "dialect/operators/fused_norm.h"
 
 #include <tvm/ffi/error.h>
@@ -12,8 +13,7 @@
 #include "ir/tvm/registration.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -121,5 +121,4 @@ const ir::OnLoad kRegisterFusedNorm([] {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

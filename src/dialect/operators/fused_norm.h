@@ -19,8 +19,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace ffi = tvm::ffi;
 
@@ -40,6 +39,5 @@ ir::Call MakeLocalFusedNorm(const ir::NodeArray<ir::Expr>& args, const ir::Type&
                             const ffi::Array<ffi::Array<int64_t>>& groups, double epsilon);
 double EpsilonOf(const ir::Call& call);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_FUSED_NORM_H_

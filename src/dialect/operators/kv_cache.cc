@@ -1,11 +1,11 @@
+// Maps the KV-cache builtins of TVM to their distributed names and back.
 #include "dialect/operators/kv_cache.h"
 
 #include <string>
 
 #include "ir/build.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -50,5 +50,4 @@ ir::ExternFunc LocalCacheCallee(CacheCallKind kind) {
   return ir::MakeExternFunc(FunctionOf(kind).local);
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

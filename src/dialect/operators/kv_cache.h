@@ -15,8 +15,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 enum class CacheCallKind {
   kCreate,  // (tensor, shape, number of positions filled) -> cache
@@ -32,6 +31,5 @@ ir::Expr UsedCache(const ir::Call& call, CacheCallKind kind);
 ir::ExternFunc DistributedCacheCallee(CacheCallKind kind);
 ir::ExternFunc LocalCacheCallee(CacheCallKind kind);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_KV_CACHE_H_

@@ -1,3 +1,4 @@
+// Registers call_tir_local_view, and finds the kernel that such a call runs.
 #include "dialect/operators/local_view.h"
 
 #include <tvm/ffi/error.h>
@@ -7,8 +8,7 @@
 #include "ir/tvm/registration.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -53,5 +53,4 @@ const ir::OnLoad kRegisterLocalView([] {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -17,8 +17,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief True if calls of an operator are kernels on the shards of one device. */
 bool IsLocalView(const ir::Expr& op);
@@ -29,6 +28,5 @@ ir::Op LocalViewOf(const ir::Call& kernel_call);
 /*! \brief The operator of the kernel call that each device makes in a local view. */
 ir::Op KernelCallOf(const ir::Call& local_view);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_LOCAL_VIEW_H_

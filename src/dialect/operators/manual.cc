@@ -1,3 +1,4 @@
+// Registers the operators that enter and leave manual regions, and the collectives within.
 #include "dialect/operators/manual.h"
 
 #include <tvm/ffi/error.h>
@@ -18,8 +19,7 @@
 #include "support/counted.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -374,5 +374,4 @@ const ir::OnLoad kRegisterManual([] {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -36,8 +36,7 @@ namespace distir::abi {
 enum class Collective : uint8_t;
 }  // namespace distir::abi
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 bool IsEnterManual(const ir::Expr& op);
 bool IsLeaveManual(const ir::Expr& op);
@@ -74,6 +73,5 @@ void RequireInRegion(const ir::Call& collective, int root, const std::string& na
 /*! \brief The meshes of a module with the regions of all its functions. */
 MeshTable TableWithRegions(const ir::IRModule& mod);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_MANUAL_H_

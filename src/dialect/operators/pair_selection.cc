@@ -1,3 +1,4 @@
+// Registers the operators that select, move and place pairs of a token and an expert.
 #include "dialect/operators/pair_selection.h"
 
 #include <tvm/ffi/error.h>
@@ -15,8 +16,7 @@
 #include "support/dtypes.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -199,5 +199,4 @@ ir::Call MakeScatterRows(const ir::Expr& x, const ir::Expr& weights,
                    {{"expert_axes", AxesAttr(expert_axes)}, {"choices", choices}});
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -35,8 +35,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief x (T, E, D), T or E maybe 1, and weights (T, E), placed alike along both. */
 ir::Call MakeSelectPairs(const ir::Expr& x, const ir::Expr& weights);
@@ -50,6 +49,5 @@ ir::Call MakeGatherRows(const ir::Expr& x, const ir::Expr& weights,
 ir::Call MakeScatterRows(const ir::Expr& x, const ir::Expr& weights,
                          const std::vector<int>& expert_axes, int64_t choices);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_PAIR_SELECTION_H_

@@ -1,3 +1,4 @@
+// Registers segment_exchange on DTensors and on local tensors.
 #include "dialect/operators/segment_exchange.h"
 
 #include <tvm/ffi/error.h>
@@ -12,8 +13,7 @@
 #include "ir/tvm/registration.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -128,5 +128,4 @@ const ir::OnLoad kRegisterSegmentExchange([] {
 
 }  // namespace
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

@@ -23,8 +23,7 @@
 #include "ir/node.h"
 #include "mesh/segments.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief The fill of places that nobody reads. */
 constexpr const char* kAnyFill = "any";
@@ -50,6 +49,5 @@ ir::Call MakeLocalSegmentExchange(const ir::Expr& x, const ir::Type& type, const
  * \throws ValueError naming the attribute that is missing or wrong. */
 SegmentMove MoveOf(const ir::Call& call);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_SEGMENT_EXCHANGE_H_

@@ -1,3 +1,4 @@
+// Registers dispatch_slots and combine_slots on DTensors and on local tensors.
 #include "dialect/operators/slot_exchange.h"
 
 #include <tvm/ffi/error.h>
@@ -13,8 +14,7 @@
 #include "ir/tvm/registration.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -121,5 +121,4 @@ ir::Call MakeCombineSlots(const ir::Expr& y, const ir::Expr& mask,
                    {{"expert_axes", AxesAttr(expert_axes)}, {"choices", choices}});
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

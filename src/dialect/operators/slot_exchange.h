@@ -25,8 +25,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 /*! \brief x (T, D) and mask (T, S), placed alike along T. */
 ir::Call MakeDispatchSlots(const ir::Expr& x, const ir::Expr& mask,
@@ -35,6 +34,5 @@ ir::Call MakeDispatchSlots(const ir::Expr& x, const ir::Expr& mask,
 ir::Call MakeCombineSlots(const ir::Expr& y, const ir::Expr& mask,
                           const std::vector<int>& expert_axes, int64_t choices);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_SLOT_EXCHANGE_H_

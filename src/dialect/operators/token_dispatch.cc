@@ -1,3 +1,4 @@
+// Registers dispatch_tokens, grouped_matmul, combine_tokens and their local forms.
 #include "dialect/operators/token_dispatch.h"
 
 #include <tvm/ffi/dtype.h>
@@ -15,8 +16,7 @@
 #include "support/dtypes.h"
 #include "support/error.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace {
 
@@ -317,5 +317,4 @@ ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
                         {ir::MakeExternFunc(abi::Builtin(kernel)), ir::MakeTuple(all)}, {}, {type});
 }
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect

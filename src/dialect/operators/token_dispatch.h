@@ -40,8 +40,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace dialect {
+namespace distir::dialect {
 
 namespace ffi = tvm::ffi;
 
@@ -84,6 +83,5 @@ ir::Call MakeLocalTokenCall(const ir::Call& call, const ir::Type& type,
 ir::Call MakeLocalTokenKernel(const ir::Call& call, const ir::Type& type,
                               const ir::NodeArray<ir::Expr>& args);
 
-}  // namespace dialect
-}  // namespace distir
+}  // namespace distir::dialect
 #endif  // DISTIR_DIALECT_OPERATORS_TOKEN_DISPATCH_H_

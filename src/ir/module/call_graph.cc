@@ -1,3 +1,4 @@
+// Builds the call graph of a module and orders functions callees first.
 #include "ir/module/call_graph.h"
 
 #include <algorithm>
@@ -5,8 +6,7 @@
 
 #include "ir/rewriter.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -155,5 +155,4 @@ bool IsPublic(const BaseFunc& function) {
   return GetAttr(function.attrs(), "global_symbol") != nullptr;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

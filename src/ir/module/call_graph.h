@@ -25,8 +25,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 class CallGraph {
  public:
@@ -77,6 +76,5 @@ class CallGraph {
 /*! \brief True if callers outside of the module may call a function: it has a global symbol. */
 bool IsPublic(const BaseFunc& function);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_CALL_GRAPH_H_

@@ -1,9 +1,9 @@
+// Makes names of variables and functions that no other one of the module has.
 #include "ir/module/names.h"
 
 #include "ir/rewriter.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -56,5 +56,4 @@ std::string FunctionNames::Fresh(const std::string& like) {
   return name;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

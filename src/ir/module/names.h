@@ -21,8 +21,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief A name as a variable has it when its function is printed and parsed: layers_0_up for
  * layers.0.up. */
@@ -67,6 +66,5 @@ class FunctionNames {
   std::unordered_map<std::string, int> last_suffix_;
 };
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_NAMES_H_

@@ -1,3 +1,4 @@
+// Rewrites functions into the normal form that passes assume.
 #include "ir/module/normal_form.h"
 
 #include <algorithm>
@@ -10,8 +11,7 @@
 #include "ir/leaves.h"
 #include "ir/module/size_rewriter.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -201,5 +201,4 @@ IRModule NormalForm(const IRModule& mod) {
   });
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

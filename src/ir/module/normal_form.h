@@ -23,8 +23,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief The module with its Relax functions in this form; the same module where they are in it.
  * \param mod A module that is well formed (ir/module/well_formed.h). */
@@ -34,6 +33,5 @@ IRModule NormalForm(const IRModule& mod);
  * gives no tensor. */
 bool MayHaveEffects(const Call& call);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_NORMAL_FORM_H_

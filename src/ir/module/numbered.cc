@@ -1,3 +1,4 @@
+// Folds lists of names that differ by a number, and unfolds them.
 #include "ir/module/numbered.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "support/functions.h"
 #include "support/name_set.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -107,5 +107,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -14,8 +14,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief Folds entries, names or "name: text", in order: runs of neighbours, or of groups of them,
  * that differ by the first number of their names. Entries with braces stay as they are. */
@@ -27,6 +26,5 @@ ffi::Array<ffi::Any> FoldNames(const std::vector<std::string>& names);
 /*! \brief The inverse, in another order; what is malformed is left out. */
 std::vector<std::string> UnfoldNames(const ffi::Any& folded);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_NUMBERED_H_

@@ -1,11 +1,11 @@
+// Copies a function with new variables and sizes.
 #include "ir/module/renew.h"
 
 #include <unordered_map>
 
 #include "ir/module/size_rewriter.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -24,5 +24,4 @@ class Renewal : public SizeRewriter {
 
 Function RenewVars(const Function& function) { return Renewal().RewriteFunction(function); }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*!
  * \brief The function with parameters and symbolic variables of its own, under the same names: TVM
@@ -18,6 +17,5 @@ namespace ir {
  */
 Function RenewVars(const Function& function);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_RENEW_H_

@@ -9,8 +9,7 @@
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 class SizeRewriter : public FunctionRewriter {
  protected:
@@ -52,6 +51,5 @@ class SizeRewriter : public FunctionRewriter {
   }
 };
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_SIZE_REWRITER_H_

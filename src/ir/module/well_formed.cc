@@ -1,3 +1,4 @@
+// Checks that the Relax functions of a module are well formed; errors name function and variable.
 #include "ir/module/well_formed.h"
 
 #include <tvm/ffi/error.h>
@@ -8,8 +9,7 @@
 #include "ir/tvm/view_definition.h"
 #include "support/pointer_map.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -202,5 +202,4 @@ void CheckWellFormed(const IRModule& mod, const std::string& pass) {
   }
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -19,8 +19,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*!
  * \brief Checks the Relax functions of a module:
@@ -38,6 +37,5 @@ namespace ir {
  */
 void CheckWellFormed(const IRModule& mod, const std::string& pass);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_WELL_FORMED_H_

@@ -1,11 +1,11 @@
+// Makes objects of TVM through their reflected creators, without an FFI call for each.
 #include "ir/tvm/empty_object.h"
 
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 std::string EmptyObject::Resolve() {
   const std::string missing = kind_.Resolve();
@@ -33,5 +33,4 @@ ffi::ObjectPtr<ffi::Object> EmptyObject::Make() const {
       static_cast<TVMFFIObject*>(made));
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

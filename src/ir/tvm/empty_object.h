@@ -17,8 +17,7 @@
 
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 class EmptyObject : public Resolvable {
  public:
@@ -41,6 +40,5 @@ void SetField(const Field<T>& field, const ffi::ObjectRef& object, const T& valu
   const_cast<T&>(field(object)) = value;
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TVM_EMPTY_OBJECT_H_

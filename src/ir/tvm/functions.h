@@ -12,8 +12,7 @@
 #include "ir/node.h"
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 namespace functions {
 
 /*! \brief (operator, name): an attribute of an operator such as "FLegalize", or null. */
@@ -40,6 +39,5 @@ inline const Field<NodeArray<Expr>> kInitialIndices("tirx.IndexMap", "initial_in
 inline const Field<NodeArray<Expr>> kFinalIndices("tirx.IndexMap", "final_indices");
 
 }  // namespace fields
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TVM_FUNCTIONS_H_

@@ -5,8 +5,7 @@
 #include "ir/tir_node.h"
 #include "ir/tvm/reflection.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -36,5 +35,4 @@ const OnLoad kRegister([] {
 
 }  // namespace
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -1,10 +1,10 @@
+// Asks TVM's FLegalize of an operator for its kernel.
 #include "ir/tvm/legalize.h"
 
 #include "ir/build.h"
 #include "ir/tvm/functions.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 PrimFunc LegalizedKernel(const Call& call) {
   auto legalize = functions::kOpGetAttr(call.op(), "FLegalize").try_cast<ffi::Function>();
@@ -25,5 +25,4 @@ PrimFunc LegalizedKernel(const Call& call) {
   return PrimFunc::Cast(mod.functions().at(GlobalVar::Cast(made.args()[0])));
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

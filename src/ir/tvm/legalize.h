@@ -8,8 +8,7 @@
 #include "ir/node.h"
 #include "ir/tir_node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*!
  * \brief The kernel that relax.transform.LegalizeOps makes of a call, of which the parameters are
@@ -19,6 +18,5 @@ namespace ir {
  */
 PrimFunc LegalizedKernel(const Call& call);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TVM_LEGALIZE_H_

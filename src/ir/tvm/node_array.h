@@ -21,8 +21,7 @@
 #include <cstdint>
 #include <iterator>
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace ffi = tvm::ffi;
 
@@ -78,8 +77,7 @@ class NodeArray : public ffi::Array<T> {
   }
 };
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 
 namespace tvm {
 namespace ffi {

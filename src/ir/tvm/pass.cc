@@ -1,3 +1,4 @@
+// Makes TVM passes of functions over modules, and prints warnings of the compiler.
 #include "ir/tvm/pass.h"
 
 #include <tvm/ffi/rvalue_ref.h>
@@ -9,8 +10,7 @@
 #include "ir/report.h"
 #include "support/escaped_text.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -54,5 +54,4 @@ void Warn(const std::string& message) {
   }
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -10,8 +10,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 /*! \brief A tvm.transform.Pass of this name that applies `transform`. */
 ffi::ObjectRef MakeModulePass(const std::string& name, std::function<IRModule(IRModule)> transform);
@@ -20,6 +19,5 @@ ffi::ObjectRef MakeModulePass(const std::string& name, std::function<IRModule(IR
  * pass. */
 void Warn(const std::string& message);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TVM_PASS_H_

@@ -1,3 +1,4 @@
+// Resolves type keys, fields and functions of TVM when the library is loaded.
 #include "ir/tvm/reflection.h"
 
 #include <tvm/ffi/container/array.h>
@@ -9,8 +10,7 @@
 
 #include "support/functions.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -191,5 +191,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.ir.PlainFields", PlainFields);
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -25,8 +25,7 @@
 #include <string>
 #include <vector>
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace ffi = tvm::ffi;
 
@@ -168,6 +167,5 @@ class GlobalFunction : public Resolvable {
   ffi::Function function_{nullptr};
 };
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TVM_REFLECTION_H_

@@ -1,3 +1,4 @@
+// Registers operators, type inference and attributes in TVM's operator registry.
 #include "ir/tvm/registration.h"
 
 #include <unordered_map>
@@ -5,8 +6,7 @@
 #include "ir/build.h"
 #include "ir/tvm/functions.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 namespace {
 
@@ -123,5 +123,4 @@ Type InferTensorType(const Call& call) {
   return infer(call, builder).cast<Type>();
 }
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir

@@ -11,8 +11,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace ir {
+namespace distir::ir {
 
 using InferType = std::function<Type(const Call& call)>;
 
@@ -41,6 +40,5 @@ std::vector<std::string> ListOpNames();
 /*! \brief Plain type inference of a call whose arguments have Tensor types. */
 Type InferTensorType(const Call& call);
 
-}  // namespace ir
-}  // namespace distir
+}  // namespace distir::ir
 #endif  // DISTIR_IR_TVM_REGISTRATION_H_

@@ -1,3 +1,4 @@
+// Copies TIR kernels with the extents of one worker's shards.
 #include "lower/local/local_kernel.h"
 
 #include <tvm/ffi/error.h>
@@ -13,8 +14,7 @@
 #include "rules/tir/edit.h"
 #include "support/error.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -197,5 +197,4 @@ ir::Expr LocalKernels::Localize(const ir::Call& call) {
   return found->second;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

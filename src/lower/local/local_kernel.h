@@ -26,8 +26,7 @@
 #include "rules/call/decision.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -68,6 +67,5 @@ class LocalKernels {
 ir::PrimFunc MakeLocalKernel(const std::string& what, const rules::KernelRule& kernel,
                              const std::vector<int64_t>& shards);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_LOCAL_LOCAL_KERNEL_H_

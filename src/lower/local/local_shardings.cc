@@ -1,3 +1,4 @@
+// Writes and reads the attribute that keeps the shardings of a worker's variables.
 #include "lower/local/local_shardings.h"
 
 #include <tvm/ffi/function.h>
@@ -15,8 +16,7 @@
 #include "lower/stages/mesh_index.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -205,5 +205,4 @@ ffi::Map<ffi::String, ffi::String> Texts(const ir::IRModule& mod, const ir::Func
 
 TVM_FFI_STATIC_INIT_BLOCK() { support::Functions().def("distir.lower.WorkerShardings", Texts); }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -23,8 +23,7 @@
 
 #include "dialect/mesh_table.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -85,6 +84,5 @@ KnownShardings ReadLocalShardings(const ir::Function& function,
                                   const ir::GlobalInfoMap& global_infos,
                                   dialect::MeshTable* meshes);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_LOCAL_LOCAL_SHARDINGS_H_

@@ -1,3 +1,4 @@
+// Divides the shapes of global types by the number of shards.
 #include "lower/local/local_types.h"
 
 #include <tvm/ffi/error.h>
@@ -12,8 +13,7 @@
 #include "ir/symbolic.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -151,5 +151,4 @@ ir::TensorType LocalTypes::LocalTensor(const ir::DTensorType& type) {
   return local;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -25,8 +25,7 @@
 #include "ir/node.h"
 #include "support/words.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -66,6 +65,5 @@ class LocalTypes {
   std::vector<ir::Var> undefined_;
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_LOCAL_LOCAL_TYPES_H_

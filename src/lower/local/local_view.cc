@@ -20,8 +20,7 @@
 #include "rules/factor/factor_rule.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -187,5 +186,4 @@ ir::IRModule LowerGlobalViewToLocalView(const ir::IRModule& mod) {
   return ir::MakeModule(functions, mod.attrs(), meshes.GlobalInfos());
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -13,8 +13,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 /*!
  * \brief Mismatch between the types of a local view and its kernel; empty if all known sizes agree.
@@ -23,6 +22,5 @@ namespace lower {
 std::string MisfitOfLocalView(const ir::Call& local_view, const ir::FunctionMap& functions,
                               dialect::MeshTable* meshes);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_LOCAL_LOCAL_VIEW_H_

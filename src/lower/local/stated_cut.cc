@@ -1,3 +1,4 @@
+// Cuts a kernel whose rule a user states, along loops and intermediate buffers.
 #include "lower/local/stated_cut.h"
 
 #include <tvm/ffi/error.h>
@@ -9,8 +10,7 @@
 #include "ir/tir_node.h"
 #include "support/error.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -181,5 +181,4 @@ std::vector<int64_t> CutByStatedRule(const std::string& what, const rules::Kerne
   return StatedCut(what, kernel, parts).Run();
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -17,8 +17,7 @@
 
 #include "rules/tir/kernel_rule.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -34,6 +33,5 @@ using PartsOfDims = std::vector<std::vector<int64_t>>;
 std::vector<int64_t> CutByStatedRule(const std::string& what, const rules::KernelRule& kernel,
                                      const PartsOfDims& parts);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_LOCAL_STATED_CUT_H_

@@ -1,3 +1,4 @@
+// Lowers a collective of several tensors: concatenate, communicate, split.
 #include "lower/spmd/combined_collective.h"
 
 #include <string>
@@ -7,8 +8,7 @@
 #include "ir/symbolic.h"
 #include "mesh/collective_record.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -140,5 +140,4 @@ ffi::Array<ir::Expr> EmitCombined(CollectiveKind kind, const std::vector<Combine
   return results;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -20,8 +20,7 @@
 #include "ir/node.h"
 #include "mesh/collective.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -42,6 +41,5 @@ ffi::Array<ir::Expr> EmitCombined(mesh::CollectiveKind kind, const std::vector<C
                                   std::vector<std::pair<const char*, ffi::Any>> attrs,
                                   const std::function<ir::Expr(const ir::Expr&)>& emit);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SPMD_COMBINED_COLLECTIVE_H_

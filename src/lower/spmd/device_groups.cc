@@ -1,7 +1,7 @@
+// Keeps the lists of device groups, one object for equal lists.
 #include "lower/spmd/device_groups.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -18,5 +18,4 @@ const DeviceGroups::Groups& DeviceGroups::Along(int root, const mesh::AxisList& 
   return found->second;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

@@ -12,8 +12,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 class DeviceGroups {
  public:
@@ -29,6 +28,5 @@ class DeviceGroups {
   std::map<std::pair<int, std::vector<mesh::AxisRef>>, Groups> groups_;
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SPMD_DEVICE_GROUPS_H_

@@ -1,3 +1,4 @@
+// Lowers collectives on DTensors to collectives of local tensors in device groups.
 #include "lower/spmd/local_collective.h"
 
 #include <string>
@@ -12,8 +13,7 @@
 #include "lower/spmd/combined_collective.h"
 #include "mesh/collective_record.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 using mesh::CollectiveKind;
 
@@ -109,5 +109,4 @@ ir::Expr LocalCollectives::OfTokens(const ir::Call& call, const ir::NodeArray<ir
                                      groups_.Along(meshes_.RootOf(mesh), along));
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

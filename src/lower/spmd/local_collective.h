@@ -18,8 +18,7 @@
 #include "lower/spmd/device_groups.h"
 #include "mesh/collective.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 class LocalCollectives {
  public:
@@ -55,6 +54,5 @@ class LocalCollectives {
   LocalTypes& types_;
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SPMD_LOCAL_COLLECTIVE_H_

@@ -1,3 +1,4 @@
+// Lowers operator calls: sizes that attributes and arguments state become those of the shard.
 #include "lower/spmd/local_operator.h"
 
 #include "dialect/operators/local_view.h"
@@ -9,8 +10,7 @@
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -78,5 +78,4 @@ ir::Expr LocalCacheCall(const ir::Call& call, dialect::CacheCallKind kind,
                       ty_args, call.span());
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

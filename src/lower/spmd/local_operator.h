@@ -16,8 +16,7 @@
 #include "ir/node.h"
 #include "lower/local/local_types.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 /*!
  * \brief A call of an operator, or of the kernel of a local view.
@@ -33,6 +32,5 @@ ir::Expr LocalCacheCall(const ir::Call& call, dialect::CacheCallKind kind,
                         const ir::Type& result_ty, ffi::Array<ir::Expr> args, LocalTypes* types,
                         dialect::MeshTable* meshes);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SPMD_LOCAL_OPERATOR_H_

@@ -1,3 +1,4 @@
+// Rewrites one function to the program of one SPMD group.
 #include "lower/spmd/spmd_program.h"
 
 #include <tvm/ffi/error.h>
@@ -28,8 +29,7 @@
 #include "rules/call/infer_type.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -479,5 +479,4 @@ SpmdProgram MakeSpmdProgram(const ir::Function& function, const std::string& nam
   return SpmdRewriter(Whole(function), name, context).Run();
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

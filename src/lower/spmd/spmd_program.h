@@ -29,8 +29,7 @@
 #include "lower/stages/mesh_index.h"
 #include "lower/stages/virtual_stages.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 struct SpmdContext {
   dialect::MeshTable* meshes;
@@ -70,6 +69,5 @@ struct SpmdProgram {
 SpmdProgram MakeSpmdProgram(const ir::Function& function, const std::string& name,
                             const SpmdContext& context);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SPMD_SPMD_PROGRAM_H_

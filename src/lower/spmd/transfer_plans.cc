@@ -1,3 +1,4 @@
+// Writes the plans of transfers, segment exchanges and permutes that the runtime reads.
 #include "lower/spmd/transfer_plans.h"
 
 #include <algorithm>
@@ -11,8 +12,7 @@
 #include "ir/symbolic.h"
 #include "mesh/layout.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 abi::Layout TransferPlans::LayoutOf(const ir::DTensorType& type) {
   const int root = meshes_.RootOf(type);
@@ -91,5 +91,4 @@ const tvm::ffi::String& TransferPlans::PermutationPlanOf(const ir::Call& call) {
   return plans_.emplace(call.get(), abi::ToJson(plan)).first->second;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

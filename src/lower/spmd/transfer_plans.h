@@ -15,8 +15,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 /*! \brief One plan per call, the same for every SPMD group; channels are numbered in order of
  * first sight. */
@@ -46,6 +45,5 @@ class TransferPlans {
   std::unordered_map<const tvm::ffi::Object*, tvm::ffi::String> plans_;
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_SPMD_TRANSFER_PLANS_H_

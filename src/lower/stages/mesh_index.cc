@@ -1,3 +1,4 @@
+// Indexes the bindings of a function by the meshes that they concern, in one walk.
 #include "lower/stages/mesh_index.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -149,5 +149,4 @@ MeshPart MeshIndex::PartOf(const std::set<int>& roots) const {
   return part;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

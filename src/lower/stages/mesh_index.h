@@ -28,8 +28,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 /*! \brief The root meshes of each Relax function of a module. */
 using FunctionRoots = std::map<const tvm::ffi::Object*, std::set<int>>;
@@ -75,6 +74,5 @@ class MeshIndex {
   std::unordered_set<const tvm::ffi::Object*> vars_, symbols_;
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_STAGES_MESH_INDEX_H_

@@ -1,3 +1,4 @@
+// Groups devices that belong to the same meshes.
 #include "lower/stages/spmd_groups.h"
 
 #include <map>
@@ -6,8 +7,7 @@
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -62,5 +62,4 @@ std::vector<SpmdGroup> SpmdGroups(const std::set<int>& roots, const dialect::Mes
   return groups;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

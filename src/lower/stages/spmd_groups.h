@@ -16,8 +16,7 @@
 #include "ir/node.h"
 #include "lower/stages/mesh_index.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 struct SpmdGroup {
   std::set<int> roots;              // the meshes that its devices belong to
@@ -31,6 +30,5 @@ FunctionRoots RootsOfFunctions(const ir::IRModule& mod, const ir::CallGraph& cal
 /*! \brief The groups of the devices of these meshes, ordered by their first device. */
 std::vector<SpmdGroup> SpmdGroups(const std::set<int>& roots, const dialect::MeshTable& meshes);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_STAGES_SPMD_GROUPS_H_

@@ -1,3 +1,4 @@
+// Cuts a worker's function into one function for each virtual stage.
 #include "lower/stages/virtual_stage_programs.h"
 
 #include <tvm/ffi/error.h>
@@ -13,8 +14,7 @@
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -252,5 +252,4 @@ std::vector<VirtualStageProgram> CutIntoVirtualStages(const SpmdProgram& worker)
   return Cutter(worker).Run();
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

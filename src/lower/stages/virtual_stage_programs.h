@@ -22,8 +22,7 @@
 #include "ir/node.h"
 #include "lower/spmd/spmd_program.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 struct VirtualStageProgram {
   int virtual_stage;
@@ -37,6 +36,5 @@ struct VirtualStageProgram {
  * the function itself where that is all. */
 std::vector<VirtualStageProgram> CutIntoVirtualStages(const SpmdProgram& worker);
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_STAGES_VIRTUAL_STAGE_PROGRAMS_H_

@@ -1,3 +1,4 @@
+// Assigns the bindings of a function to virtual stages.
 #include "lower/stages/virtual_stages.h"
 
 #include <tvm/ffi/container/array.h>
@@ -11,8 +12,7 @@
 #include "ir/rewriter.h"
 #include "support/error.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace {
 
@@ -160,5 +160,4 @@ int VirtualStages::PositionOf(int64_t smallest_device) const {
   return found == positions_.end() ? static_cast<int>(positions_.size()) : found->second;
 }
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower

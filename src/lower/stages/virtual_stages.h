@@ -28,8 +28,7 @@
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
 
-namespace distir {
-namespace lower {
+namespace distir::lower {
 
 namespace ffi = tvm::ffi;
 
@@ -55,6 +54,5 @@ class VirtualStages {
   std::unordered_map<const ffi::Object*, int> of_, of_send_;  // by variable
 };
 
-}  // namespace lower
-}  // namespace distir
+}  // namespace distir::lower
 #endif  // DISTIR_LOWER_STAGES_VIRTUAL_STAGES_H_

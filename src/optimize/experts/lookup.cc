@@ -1,3 +1,4 @@
+// Recognises lookups in a table of experts, gathered or summed.
 #include "optimize/experts/lookup.h"
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include "rules/call/stated_sizes.h"
 #include "rules/factor/axes.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -204,5 +204,4 @@ std::optional<Lookup> ReadLookup(const ir::Expr& value, const EditableFunction& 
   return reader.ReadSum(value);
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -21,8 +21,7 @@
 #include "ir/node.h"
 #include "optimize/program/editable_function.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 struct Lookup {
   ir::Expr table;  // with an entry for each expert along dimension 0, maybe for padding, too
@@ -41,6 +40,5 @@ std::optional<Lookup> ReadLookup(const ir::Expr& value, const EditableFunction& 
 EditableBinding* DefinitionBy(const char* op, const ir::Expr& value,
                               const EditableFunction& editable);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_EXPERTS_LOOKUP_H_

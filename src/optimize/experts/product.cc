@@ -1,3 +1,4 @@
+// Recognises products of rows by the matrices of their experts.
 #include "optimize/experts/product.h"
 
 #include "ir/operator_attrs.h"
@@ -5,8 +6,7 @@
 #include "optimize/experts/types.h"
 #include "rules/factor/axes.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -87,5 +87,4 @@ const char* WhyNotThere(const ir::Call& call, Product* product) {
   return nullptr;
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

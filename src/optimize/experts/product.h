@@ -13,8 +13,7 @@
 
 #include "optimize/experts/lookup.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief The experts that rows have chosen, and where they are. */
 struct Choice {
@@ -44,6 +43,5 @@ std::optional<Product> ReadProduct(const ir::Call& call, const EditableFunction&
  * placements; null if it can. Notes if all devices have the same rows. */
 const char* WhyNotThere(const ir::Call& call, Product* product);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_EXPERTS_PRODUCT_H_

@@ -1,3 +1,4 @@
+// Lifts row-wise operators to the device of the expert, and brings results back.
 #include "optimize/experts/rows.h"
 
 #include <algorithm>
@@ -15,8 +16,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -434,5 +434,4 @@ std::optional<Rows> ExpertRows::LiftCall(EditableBinding* at, const ir::Call& ca
   return Rows{rules::ResizedCall(call, type, args), found->counts, found->first};
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -23,8 +23,7 @@
 
 #include "optimize/experts/product.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief Rows where their experts are, and how many of them. */
 struct Rows {
@@ -78,6 +77,5 @@ class ExpertRows {
   std::vector<ir::Expr> made_;
 };
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_EXPERTS_ROWS_H_

@@ -14,8 +14,7 @@
 #include "ir/symbolic.h"
 #include "support/dtypes.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace ffi = tvm::ffi;
 
@@ -43,6 +42,5 @@ inline ir::Call Reshaped(const ir::Expr& value, const ir::NodeArray<ir::Expr>& s
   return Reshaped(value, shape, ir::MakePlacement(placed));
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_EXPERTS_TYPES_H_

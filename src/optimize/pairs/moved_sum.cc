@@ -1,3 +1,4 @@
+// Sums over values before an all-to-all moves them instead of after it.
 #include "optimize/pairs/moved_sum.h"
 
 #include <optional>
@@ -9,8 +10,7 @@
 #include "optimize/experts/types.h"
 #include "optimize/pairs/pair_dims.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -110,5 +110,4 @@ void SumBeforeMoving(EditableFunction* editable, SlotMasks* masks, EditableBindi
   }
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -15,12 +15,10 @@
 #include "optimize/program/editable_function.h"
 #include "optimize/program/slot_mask.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief Rewrites such a product; leaves any other binding as it is. */
 void SumBeforeMoving(EditableFunction* editable, SlotMasks* masks, EditableBinding* at);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PAIRS_MOVED_SUM_H_

@@ -1,11 +1,11 @@
+// Follows the dimensions of tokens and experts through operators by their factor rules.
 #include "optimize/pairs/pair_dims.h"
 
 #include <algorithm>
 
 #include "rules/registry.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 bool HasTokens(const PairDims& dims) {
   return std::any_of(dims.begin(), dims.end(), [](const PairDim& d) { return d.has_tokens(); });
@@ -101,5 +101,4 @@ std::optional<PairDims> PartsOfDims(const rules::FactorRule& rule,
   return dims;
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -16,8 +16,7 @@
 #include "ir/node.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace ffi = tvm::ffi;
 
@@ -67,6 +66,5 @@ std::optional<PairDims> PartsOfFactors(const rules::FactorRule& rule,
 std::optional<PairDims> PartsOfDims(const rules::FactorRule& rule,
                                     const rules::TensorFactors& tensor, const PairDims& factors);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PAIRS_PAIR_DIMS_H_

@@ -1,3 +1,4 @@
+// Rewrites values of all tokens and experts to rows of the pairs that count.
 #include "optimize/pairs/pair_rows.h"
 
 #include <algorithm>
@@ -15,8 +16,7 @@
 #include "rules/call/stated_sizes.h"
 #include "rules/operator.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -424,5 +424,4 @@ ir::Expr PairRows::Selected(const ir::Expr& value, const PairDims& dims) {
   return Bind(name, Reshaped(rows, ShapeOf(*lifted), DimsOf(*lifted)));
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

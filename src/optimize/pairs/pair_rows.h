@@ -30,8 +30,7 @@
 
 #include "optimize/pairs/weighted_sum.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief Tokens, the same for all experts, from which the rows of pairs were selected. */
 struct SelectedTokens {
@@ -93,6 +92,5 @@ class PairRows {
 ir::Expr AsCube(const ir::Expr& value, const PairDims& dims, int64_t num_experts,
                 const std::function<ir::Expr(const ir::Expr&)>& bind);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PAIRS_PAIR_ROWS_H_

@@ -1,3 +1,4 @@
+// Recognises sums over experts whose terms are zero where the weight is.
 #include "optimize/pairs/weighted_sum.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "dialect/placement.h"
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -184,5 +184,4 @@ std::optional<PairDims> WeightedSums::AsWeights(const ir::Expr& value, WeightedS
   return dims;
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -22,8 +22,7 @@
 #include "optimize/program/editable_function.h"
 #include "optimize/program/slot_mask.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief Terms of a sum, and their weights. */
 struct WeightedSum {
@@ -60,6 +59,5 @@ class WeightedSums {
   int passed_ = 0;  // values that look like weights, and are not taken for them this time
 };
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PAIRS_WEIGHTED_SUM_H_

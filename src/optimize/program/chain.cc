@@ -1,11 +1,11 @@
+// Replaces a chain of collectives by the planner's sequence from its first value to its last.
 #include "optimize/program/chain.h"
 
 #include <optional>
 
 #include "optimize/program/resharding.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace {
 
@@ -88,5 +88,4 @@ bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains whic
   return true;
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

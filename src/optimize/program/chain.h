@@ -7,8 +7,7 @@
 
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 enum class Chains {
   kMoving,    // without reductions
@@ -23,6 +22,5 @@ enum class Chains {
 bool FoldChain(EditableFunction* editable, EditableBinding* binding, Chains which,
                Program* program);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PROGRAM_CHAIN_H_

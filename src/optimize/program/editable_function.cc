@@ -1,3 +1,4 @@
+// Holds a function as lists of bindings that optimisations edit in place.
 #include "optimize/program/editable_function.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include "ir/leaves.h"
 #include "ir/tvm/registration.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 void VisitVarsOf(const ir::Expr& expr, const std::function<void(const ir::Expr&)>& visit) {
   if (ir::Var::Is(expr)) {
@@ -324,5 +324,4 @@ void EditableFunction::Reorder(Block* block, const std::vector<EditableBinding*>
   MarkChanged(order.front()->body);
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

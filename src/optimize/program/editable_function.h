@@ -30,8 +30,7 @@
 #include "ir/node.h"
 #include "support/pointer_map.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 namespace ffi = tvm::ffi;
 
@@ -133,6 +132,5 @@ bool IsPure(const ir::Expr& value);
  */
 bool IsBarrier(const EditableBinding& binding);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PROGRAM_EDITABLE_FUNCTION_H_

@@ -1,3 +1,4 @@
+// Reads collectives as pairs of shardings, prices them, and writes plans as collectives.
 #include "optimize/program/resharding.h"
 
 #include <tuple>
@@ -7,8 +8,7 @@
 #include "dialect/operators/collective.h"
 #include "redistribute/steps.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 using mesh::AxisList;
 using mesh::CollectiveKind;
@@ -111,5 +111,4 @@ ir::Expr WritePlan(EditableFunction* editable, EditableBinding* at, const ir::Ex
   return dialect::MakeCollective(CollectiveKind::kView, bound(now), target);
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -14,8 +14,7 @@
 #include "optimize/program/editable_function.h"
 #include "redistribute/planner.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief A collective on one device set: where from and where to. */
 struct Resharding {
@@ -70,6 +69,5 @@ ir::Expr WritePlan(EditableFunction* editable, EditableBinding* at, const ir::Ex
                    const mesh::Sharding& source, const redistribute::Plan& plan,
                    const ir::DTensorType& target, dialect::MeshTable* meshes);
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PROGRAM_RESHARDING_H_

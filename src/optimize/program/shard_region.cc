@@ -1,3 +1,4 @@
+// Grows the region behind all-reduces that can be computed on shards.
 #include "optimize/program/shard_region.h"
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include "rules/operator.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 using mesh::AxisList;
 using mesh::CollectiveKind;
@@ -262,5 +262,4 @@ int ShardRegion::num_values() const {
       std::count_if(values_.begin(), values_.end(), [](const auto& value) { return value.is_in; }));
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

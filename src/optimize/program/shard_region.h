@@ -22,8 +22,7 @@
 
 #include "optimize/optimization.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief A value of a region. */
 struct RegionValue {
@@ -91,6 +90,5 @@ class ShardRegion {
   std::unordered_map<const ffi::Object*, int> index_of_;
 };
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PROGRAM_SHARD_REGION_H_

@@ -1,3 +1,4 @@
+// Recognises masks that put each token into few slots.
 #include "optimize/program/slot_mask.h"
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include "rules/factor/factor_rule.h"
 #include "rules/registry.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 bool IsOneOf(const ir::Call& call, const std::set<std::string>& names) {
   auto op = ir::Op::Cast(call.op());
@@ -146,5 +146,4 @@ int64_t SlotMasks::OfReduction(const ir::Call& call) {
   return least;
 }
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize

@@ -12,8 +12,7 @@
 
 #include "optimize/program/editable_function.h"
 
-namespace distir {
-namespace optimize {
+namespace distir::optimize {
 
 /*! \brief True if a call is of one of these operators. */
 bool IsOneOf(const ir::Call& call, const std::set<std::string>& names);
@@ -50,6 +49,5 @@ class SlotMasks {
   std::map<const ffi::Object*, int64_t> known_;
 };
 
-}  // namespace optimize
-}  // namespace distir
+}  // namespace distir::optimize
 #endif  // DISTIR_OPTIMIZE_PROGRAM_SLOT_MASK_H_

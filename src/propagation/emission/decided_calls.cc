@@ -1,3 +1,4 @@
+// Caches the decision how a call is computed, by rule, mesh and shardings.
 #include "propagation/emission/decided_calls.h"
 
 #include <tvm/ffi/error.h>
@@ -5,8 +6,7 @@
 #include "mesh/common_view.h"
 #include "rules/call/call_cost.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 // The rule says how many operands and results there are, and of how many dimensions.
 void DecidedCalls::MakeKey(const rules::FactorRule& rule, const CallTensors& tensors) {
@@ -67,5 +67,4 @@ ir::DeviceMesh DecidedCalls::ViewFor(int root, const rules::CallSharding& shardi
   return meshes_.Intern(*view);
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

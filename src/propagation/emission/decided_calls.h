@@ -22,8 +22,7 @@
 #include "rules/call/call_sharding.h"
 #include "support/words.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief The tensors of a call, tuples flattened. */
 struct CallTensors {
@@ -86,6 +85,5 @@ class DecidedCalls {
   Words key_;  // of the call asked for
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_EMISSION_DECIDED_CALLS_H_

@@ -1,11 +1,11 @@
+// Emits the functions of a solved program, one copy of a callee for each signature.
 #include "propagation/emission/emit.h"
 
 #include "ir/build.h"
 #include "ir/module/renew.h"
 #include "propagation/emission/solved_types.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 void Emitter::EmitRoot(const Program& program, const std::string& name) {
   Specialize(program, 0, &name);
@@ -56,5 +56,4 @@ Specialization Emitter::Specialize(const Program& program, int index,
   return result;
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

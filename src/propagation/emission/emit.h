@@ -18,8 +18,7 @@
 #include "propagation/emission/instance_emitter.h"
 #include "propagation/instances.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 struct EmittedFunction {
   ir::GlobalVar name;
@@ -62,6 +61,5 @@ class Emitter {
   std::vector<EmittedFunction> functions_;
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_EMISSION_EMIT_H_

@@ -1,3 +1,4 @@
+// Writes one instance of a function with DTensor types and redistributions.
 #include "propagation/emission/instance_emitter.h"
 
 #include <algorithm>
@@ -25,8 +26,7 @@
 #include "rules/call/projection.h"
 #include "support/error.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -483,5 +483,4 @@ ir::Function EmitInstance(const Emission& emission, const Program& program, int 
   return InstanceEmitter(emission, program, instance).Run(exact_ret_ty);
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

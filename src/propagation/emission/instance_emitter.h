@@ -20,8 +20,7 @@
 
 #include "propagation/instances.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief The copy of a function that an instance is written as. */
 struct Specialization {
@@ -44,6 +43,5 @@ struct Emission {
 ir::Function EmitInstance(const Emission& emission, const Program& program, int instance,
                           const ir::Type& exact_ret_ty);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_EMISSION_INSTANCE_EMITTER_H_

@@ -1,11 +1,11 @@
+// Shares one DTensor type object for equal shapes and placements.
 #include "propagation/emission/placed_types.h"
 
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/functions.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 ir::DTensorType PlacedTypes::Of(const ir::TensorType& tensor, const ir::DeviceMesh& mesh,
                                 const ir::Placement& placement) {
@@ -21,5 +21,4 @@ ir::DTensorType PlacedTypes::Of(const ir::TensorType& tensor, const ir::DeviceMe
   return known;
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

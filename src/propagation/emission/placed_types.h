@@ -17,8 +17,7 @@
 #include "ir/node.h"
 #include "support/words.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief Serves one function. */
 class PlacedTypes {
@@ -32,6 +31,5 @@ class PlacedTypes {
   Words key_;  // of the type asked for
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_EMISSION_PLACED_TYPES_H_

@@ -1,3 +1,4 @@
+// Brings expressions to wanted placements: reuse, new constants, redistribution.
 #include "propagation/emission/placement_rewriter.h"
 
 #include <tvm/ffi/error.h>
@@ -11,8 +12,7 @@
 #include "rules/factor/factor_rule.h"
 #include "support/error.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 mesh::Sharding Replica(const ir::Expr& tensor) {
   auto type = ir::TensorType::Cast(rules::StripDistribution(tensor.ty()));
@@ -203,5 +203,4 @@ void PlacementRewriter::KeepRedistributed(const ir::Expr& value, const ir::DTens
   log_.push_back(value.get());
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

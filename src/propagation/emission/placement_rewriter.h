@@ -22,8 +22,7 @@
 #include "propagation/emission/decided_calls.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace ffi = tvm::ffi;
 
@@ -82,6 +81,5 @@ class PlacementRewriter : public ir::FunctionRewriter {
   std::vector<size_t> scopes_;           // length of the log where each scope begins
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_EMISSION_PLACEMENT_REWRITER_H_

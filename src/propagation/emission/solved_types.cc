@@ -1,10 +1,10 @@
+// Makes the DTensor types of solved values.
 #include "propagation/emission/solved_types.h"
 
 #include "ir/leaves.h"
 #include "rules/call/infer_type.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 ir::Type SolvedTypes::Of(const ir::Type& type, const SlotList& slots) {
   InOrder in_order(slots);
@@ -33,5 +33,4 @@ ir::Type SolvedTypes::OfResult() {
   return Of(rules::StripDistribution(graph.function.body().body().ty()), graph.results);
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

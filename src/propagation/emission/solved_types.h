@@ -13,8 +13,7 @@
 #include "propagation/instances.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 class SolvedTypes {
  public:
@@ -42,6 +41,5 @@ class SolvedTypes {
   PlacedTypes placed_;
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_EMISSION_SOLVED_TYPES_H_

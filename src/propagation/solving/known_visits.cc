@@ -1,7 +1,7 @@
+// Caches the changes that a visit of a link makes, by the state of its tensors.
 #include "propagation/solving/known_visits.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -68,5 +68,4 @@ const VisitOutcome* KnownVisits::Find(const Program& program, const Link& link, 
   return found == known_.end() ? nullptr : &found->second;
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

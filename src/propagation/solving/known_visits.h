@@ -21,8 +21,7 @@
 #include "propagation/instances.h"
 #include "support/words.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief Numbers of what is known of each slot of a program. */
 class SlotStates {
@@ -80,6 +79,5 @@ class KnownVisits {
   Words key_;
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_SOLVING_KNOWN_VISITS_H_

@@ -11,8 +11,7 @@
 
 #include "propagation/instances.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief In program order, each link once. */
 class LinksOfSlots {
@@ -49,6 +48,5 @@ class LinksOfSlots {
   std::vector<int> links_;
 };
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_SOLVING_LINKS_OF_SLOTS_H_

@@ -1,11 +1,11 @@
+// Decides on which mesh each slot lies.
 #include "propagation/solving/meshes.h"
 
 #include <algorithm>
 #include <deque>
 #include <numeric>
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 namespace {
 
@@ -93,5 +93,4 @@ void SolveMeshes(Program* program, const LinksOfSlots& users, const dialect::Mes
   MeshSolver(program, users, meshes).Run();
 }
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation

@@ -7,12 +7,10 @@
 
 #include "propagation/solving/links_of_slots.h"
 
-namespace distir {
-namespace propagation {
+namespace distir::propagation {
 
 /*! \brief Gives every slot a root, as step 1 of Solve says (instances.h). */
 void SolveMeshes(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes);
 
-}  // namespace propagation
-}  // namespace distir
+}  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_SOLVING_MESHES_H_

@@ -1,3 +1,4 @@
+// Prices ways to compute a call, and assigns contested axes to factors by price.
 #include "rules/call/call_cost.h"
 
 #include <algorithm>
@@ -5,8 +6,7 @@
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 using mesh::AxisList;
 using mesh::Sharding;
@@ -209,5 +209,4 @@ FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& 
   return factors;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

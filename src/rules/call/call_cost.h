@@ -20,8 +20,7 @@
 #include "cost/cluster.h"
 #include "rules/call/projection.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief A factor and the axes that some tensor gives it. */
 struct FactorChoice {
@@ -86,6 +85,5 @@ class CallCost {
 /*! \brief Gives factors their axes in the order of the choices; no axis serves two. */
 FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& choices);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_CALL_COST_H_

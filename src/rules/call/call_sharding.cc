@@ -1,3 +1,4 @@
+// Decides how a call is computed, and reads the decision back from the shardings of its tensors.
 #include "rules/call/call_sharding.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 
 #include "rules/call/call_cost.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 using mesh::AxisList;
 using mesh::Sharding;
@@ -216,5 +216,4 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const Sharding
   return ShardingOfCall(rule, operands, results, operand_elements, &cost);
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

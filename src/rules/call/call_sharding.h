@@ -21,8 +21,7 @@
 #include "rules/call/projection.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 class CallCost;
 
@@ -71,6 +70,5 @@ CallSharding DecideCall(const FactorRule& rule, const std::vector<const mesh::Sh
                         const std::vector<const mesh::Sharding*>& results,
                         const std::vector<double>& operand_elements, const CallCost& cost);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_CALL_SHARDING_H_

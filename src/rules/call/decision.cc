@@ -1,3 +1,4 @@
+// Reads off their types how placed calls are computed, and caches the result for equal calls.
 #include "rules/call/decision.h"
 
 #include <utility>
@@ -10,8 +11,7 @@
 #include "rules/registry.h"
 #include "rules/stated/user_rules.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 bool Decisions::IsElementwise(const ir::Call& call) {
   const Operator* record = FindOperator(call.op());
@@ -100,5 +100,4 @@ bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const Call
   return true;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

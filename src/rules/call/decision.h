@@ -32,8 +32,7 @@
 #include "rules/tir/rule.h"
 #include "support/words.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 struct Decision {
   FactorRule rule;
@@ -106,6 +105,5 @@ class Decisions {
  */
 bool IsAsDecided(const FactorRule& rule, const CallSharding& decided, const CallSharding& read);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_DECISION_H_

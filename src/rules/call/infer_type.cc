@@ -1,3 +1,4 @@
+// Infers DTensor result types from argument types and factor rules.
 #include "rules/call/infer_type.h"
 
 #include <tvm/ffi/error.h>
@@ -18,8 +19,7 @@
 #include "support/error.h"
 #include "support/in_order.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -176,5 +176,4 @@ const ir::OnLoad kRegister([] {
 
 }  // namespace
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

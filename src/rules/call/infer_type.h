@@ -16,8 +16,7 @@
 #include "ir/node.h"
 #include "rules/call/call_sharding.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief Replaces DTensor by its tensor type throughout; shapes that are variables are written out
  * where they are known. */
@@ -62,6 +61,5 @@ ir::Type InferDTensorType(const ir::Call& call);
  * call_dps_packed, ..). */
 bool StatesResultType(const ir::Expr& callee);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_INFER_TYPE_H_

@@ -1,3 +1,4 @@
+// Caches rules of calls by operator, attributes, shapes and dtypes.
 #include "rules/call/known_rules.h"
 
 #include "ir/build.h"
@@ -6,8 +7,7 @@
 #include "rules/registry.h"
 #include "rules/stated/user_rules.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -141,5 +141,4 @@ const FactorRule* KnownRules::Of(const ir::Call& call, const ir::Type& result_ty
   return found->second.rule;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -22,8 +22,7 @@
 #include "rules/factor/factor_rule.h"
 #include "support/words.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 class KnownRules {
  public:
@@ -52,6 +51,5 @@ class KnownRules {
   std::vector<ffi::Any> held_;
 };
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_KNOWN_RULES_H_

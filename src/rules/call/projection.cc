@@ -1,9 +1,9 @@
+// Projects shardings of tensors to factors, and composes them back.
 #include "rules/call/projection.h"
 
 #include <numeric>
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 using mesh::AxisList;
 using mesh::AxisRef;
@@ -123,5 +123,4 @@ double NumElements(const Sizes& sizes) {
   return elements;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -14,8 +14,7 @@
 #include "mesh/sharding.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 using FactorShardings = std::vector<mesh::AxisList>;  // one list per factor
 
@@ -42,6 +41,5 @@ void DropUnnestable(const FactorRule& rule, FactorShardings* factors);
 /*! \brief Elements of a tensor, symbolic dimensions counted as kAssumedSymbolicSize. */
 double NumElements(const Sizes& sizes);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_PROJECTION_H_

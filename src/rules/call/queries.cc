@@ -16,8 +16,7 @@
 #include "rules/tir/rule.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -117,5 +116,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

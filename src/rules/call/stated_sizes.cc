@@ -1,11 +1,11 @@
+// Changes sizes that arguments and attributes of a call state.
 #include "rules/call/stated_sizes.h"
 
 #include "ir/build.h"
 #include "rules/call/infer_type.h"
 #include "rules/operator.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 ir::Call WithStatedSizes(const ir::Call& call, const ir::Call& whole) {
   const Operator* record = FindOperator(whole.op());
@@ -31,5 +31,4 @@ ir::Call ResizedCall(const ir::Call& whole, const ir::Type& type, ffi::Array<ir:
                          whole);
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

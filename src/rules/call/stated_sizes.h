@@ -10,8 +10,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace ffi = tvm::ffi;
 
@@ -31,6 +30,5 @@ ir::Call WithStatedSizes(const ir::Call& call, const ir::Call& whole);
  */
 ir::Call ResizedCall(const ir::Call& whole, const ir::Type& type, ffi::Array<ir::Expr> args);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_CALL_STATED_SIZES_H_

@@ -1,7 +1,7 @@
+// Reads axis attributes and arguments, negative ones included.
 #include "rules/factor/axes.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 std::optional<std::vector<int>> ReadAxes(const ffi::Any& value, int rank) {
   auto array = value.as<ffi::Array<int64_t>>();
@@ -36,5 +36,4 @@ std::optional<std::vector<int64_t>> IntegersOf(const ir::Expr& tuple) {
   return values;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -10,8 +10,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace ffi = tvm::ffi;
 
@@ -28,6 +27,5 @@ std::vector<bool> AxisMask(const ffi::Any& value, int rank);
 /*! \brief The integers of an argument that is a tuple of them; nullopt for any other. */
 std::optional<std::vector<int64_t>> IntegersOf(const ir::Expr& tuple);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_AXES_H_

@@ -1,9 +1,9 @@
+// Builds the rule of NumPy's broadcasting.
 #include "rules/factor/broadcasting.h"
 
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -32,5 +32,4 @@ FactorRule Broadcasting(const OpView& view) {
   return builder.Finish();
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

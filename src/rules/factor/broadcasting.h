@@ -12,11 +12,9 @@
 
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 FactorRule Broadcasting(const OpView& view);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_BROADCASTING_H_

@@ -11,8 +11,7 @@
 
 #include "rules/call/projection.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief A new factor for dimension `dim` of a tensor: decomposed where a position tells its shard
  * and shards can be combined, that is where the size is known and elements are numbers; else it
@@ -71,6 +70,5 @@ inline FactorRule WithStatistics(FactorRule rule) {
   return rule;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_DECOMPOSED_FACTOR_H_

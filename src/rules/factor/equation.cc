@@ -1,3 +1,4 @@
+// Parses the subscripts of an einsum.
 #include "rules/factor/equation.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 
 #include "ir/operator_attrs.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -64,5 +64,4 @@ Equation ReadEquation(const ir::Call& call, const std::vector<int>& ranks, int r
   return equation;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

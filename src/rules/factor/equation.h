@@ -12,8 +12,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 using Labels = std::vector<int>;
 
@@ -26,6 +25,5 @@ struct Equation {
 /*! \brief The equation of a R.einsum; what does not fit the ranks has other numbers of labels. */
 Equation ReadEquation(const ir::Call& call, const std::vector<int>& ranks, int result_rank);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_EQUATION_H_

@@ -1,3 +1,4 @@
+// Builds and checks factor rules.
 #include "rules/factor/factor_rule.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include "ir/symbolic.h"
 #include "rules/tir/rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 void CollectTensorTypes(const ir::Type& type, std::vector<ir::TensorType>* out) {
   ir::ForEachLeaf(type, [out](const ir::Type& leaf) {
@@ -140,5 +140,4 @@ FactorRule IdentityRule(const Sizes& sizes) {
   return rule;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

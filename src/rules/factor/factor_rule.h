@@ -22,8 +22,7 @@
 #include "mesh/sharding.h"
 #include "support/small_vector.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace ffi = tvm::ffi;
 
@@ -218,6 +217,5 @@ FactorRule ReplicateAll(const OpView& view);
  * dimension. */
 FactorRule IdentityRule(const Sizes& sizes);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_FACTOR_RULE_H_

@@ -1,10 +1,10 @@
+// Finds dimensions by their letters in a layout.
 #include "rules/factor/layout.h"
 
 #include <algorithm>
 #include <cctype>
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 std::string LayoutLetters(const std::string& layout) {
   std::string letters;
@@ -23,5 +23,4 @@ bool IsBlocked(const std::string& letters) {
                      [](unsigned char c) { return std::islower(c) != 0; });
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -7,8 +7,7 @@
 
 #include <string>
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief Letters of spatial dimensions, in the order in which attributes list these. */
 constexpr char kSpatialLetters[] = {'D', 'H', 'W'};
@@ -21,6 +20,5 @@ int DimOf(const std::string& letters, char letter);
 /*! \brief True if some dimension is split into blocks, whose minor part has a small letter. */
 bool IsBlocked(const std::string& letters);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_LAYOUT_H_

@@ -1,9 +1,9 @@
+// Builds rules of data with one value per channel.
 #include "rules/factor/per_channel.h"
 
 #include "rules/factor/decomposed_factor.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& along,
                       const FactorKind& kind, int64_t groups) {
@@ -33,5 +33,4 @@ FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& 
   return WithStatistics(builder.Finish());
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -11,8 +11,7 @@
 
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*!
  * \brief Operand 0 and result 0 are the data; every other tensor of rank 1 and as long as the
@@ -24,6 +23,5 @@ namespace rules {
 FactorRule PerChannel(const OpView& view, int channel, const std::vector<bool>& along,
                       const FactorKind& kind, int64_t groups = 0);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_PER_CHANNEL_H_

@@ -9,8 +9,7 @@
 
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*!
  * \brief Dimensions of the operand in `mask` vanish (or stay as 1 with keepdims); the others pass
@@ -37,6 +36,5 @@ FactorRule ReduceDims(const OpView& view, const std::vector<bool>& mask, bool ke
   return builder.Finish();
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_FACTOR_REDUCED_DIMS_H_

@@ -1,3 +1,4 @@
+// Parses rules that users write, and applies them to the sizes of a call.
 #include "rules/stated/rule_text.h"
 
 #include <tvm/ffi/error.h>
@@ -8,8 +9,7 @@
 #include "support/counted.h"
 #include "support/error.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -352,5 +352,4 @@ FactorRule ApplyRule(const RuleText& rule, const OpView& view) {
   return builder.Finish();
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

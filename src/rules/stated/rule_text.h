@@ -23,8 +23,7 @@
 
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief A rule without shapes. */
 struct RuleText {
@@ -49,6 +48,5 @@ RuleText ParseRule(const std::string& owner, const std::string& text);
  */
 FactorRule ApplyRule(const RuleText& rule, const OpView& view);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_STATED_RULE_TEXT_H_

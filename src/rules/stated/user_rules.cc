@@ -1,3 +1,4 @@
+// Registers rules that users state, by name or as a kernel attribute.
 #include "rules/stated/user_rules.h"
 
 #include <tvm/ffi/error.h>
@@ -9,8 +10,7 @@
 #include "support/error.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -70,5 +70,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -15,8 +15,7 @@
 #include "ir/tir_node.h"
 #include "rules/stated/rule_text.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief The attribute of a PrimFunc that states its rule: operands, then results, in the order of
  * its buffers. */
@@ -29,6 +28,5 @@ const RuleText* FindUserRule(const ir::Call& call);
 /*! \brief The rule that a kernel states. */
 std::optional<RuleText> StatedRule(const std::string& name, const ir::PrimFunc& function);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_STATED_USER_RULES_H_

@@ -1,3 +1,4 @@
+// Unifies digits of iterators and buffer dimensions in a table of links.
 #include "rules/tir/digits.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include <numeric>
 #include <utility>
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -172,5 +172,4 @@ std::vector<int> DigitTable::ClassesOf(const std::vector<int>& ranges) const {
   return classes;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

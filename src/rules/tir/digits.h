@@ -28,8 +28,7 @@
 #include <utility>
 #include <vector>
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
@@ -88,6 +87,5 @@ class DigitTable {
   std::vector<std::string> class_broken_;
 };
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_DIGITS_H_

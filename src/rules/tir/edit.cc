@@ -1,3 +1,4 @@
+// Resizes loops and buffers of a kernel, and proves that accesses stay in bounds.
 #include "rules/tir/edit.h"
 
 #include <tvm/ffi/error.h>
@@ -10,8 +11,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -172,5 +172,4 @@ ir::PrimFunc EditChecked(const std::string& what, const ir::PrimFunc& function,
   return ir::RenewDefinitions(edited);
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -17,8 +17,7 @@
 
 #include "ir/tir_node.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace ffi = tvm::ffi;
 
@@ -30,6 +29,5 @@ namespace ffi = tvm::ffi;
 ir::PrimFunc EditChecked(const std::string& what, const ir::PrimFunc& function,
                          const ir::KernelEdit& edit, const ir::Node& attrs);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_EDIT_H_

@@ -1,3 +1,4 @@
+// Reads index expressions as sums of digits, and writes them back.
 #include "rules/tir/index.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include "ir/symbolic.h"
 #include "ir/tir_node.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -213,5 +213,4 @@ ir::Expr WriteIndex(const DigitSum& digits, const ir::Expr& index, const FindIte
   return sum;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -19,8 +19,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief ((iterator // low) % extent) * scale. */
 struct Digit {
@@ -52,6 +51,5 @@ std::optional<DigitSum> ReadIndex(const ir::Expr& index, const FindIterator& fin
  */
 ir::Expr WriteIndex(const DigitSum& digits, const ir::Expr& index, const FindIterator& find);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_INDEX_H_

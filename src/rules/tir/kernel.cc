@@ -1,3 +1,4 @@
+// Reads the iterators, accesses and reductions of a TIR kernel.
 #include "rules/tir/kernel.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 #include "ir/symbolic.h"
 #include "rules/tir/index.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -515,5 +515,4 @@ std::vector<const ffi::Object*> LoadedBuffers(const ir::Expr& expr) {
   return loads;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

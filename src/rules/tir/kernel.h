@@ -21,8 +21,7 @@
 #include "mesh/sharding.h"
 #include "rules/tir/digits.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace ffi = tvm::ffi;
 
@@ -71,6 +70,5 @@ Kernel ReadKernel(const ir::PrimFunc& function);
 /*! \brief The buffers that an expression loads. */
 std::vector<const ffi::Object*> LoadedBuffers(const ir::Expr& expr);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_KERNEL_H_

@@ -1,3 +1,4 @@
+// Derives the factor rule of a TIR kernel from its index maps.
 #include "rules/tir/kernel_rule.h"
 
 #include <algorithm>
@@ -11,8 +12,7 @@
 #include "rules/tir/partial_buffers.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -347,5 +347,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -20,8 +20,7 @@
 #include "ir/tir_node.h"
 #include "rules/factor/factor_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 struct KernelRule {
   /*! \brief The kernel, its indices written without quotients and remainders that say nothing, so
@@ -52,6 +51,5 @@ KernelRule DeriveKernelRule(const ir::PrimFunc& function);
  */
 std::string Describe(const KernelRule& rule);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_KERNEL_RULE_H_

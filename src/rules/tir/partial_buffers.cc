@@ -1,11 +1,11 @@
+// Finds buffers that would hold partial results if a reduction were sharded.
 #include "rules/tir/partial_buffers.h"
 
 #include <algorithm>
 
 #include "support/dtypes.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 using mesh::Reduction;
 
@@ -116,5 +116,4 @@ bool PartialBuffers::Commutes(const ir::Expr& expr, int index, Reduction kind) c
   }
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

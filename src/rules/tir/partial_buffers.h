@@ -17,8 +17,7 @@
 
 #include "rules/tir/kernel.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief A type of this library, so that the map's code is not exported from it. */
 struct ByClass {
@@ -53,6 +52,5 @@ class PartialBuffers {
   std::map<const ffi::Object*, PartialClasses> partial_;
 };
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_PARTIAL_BUFFERS_H_

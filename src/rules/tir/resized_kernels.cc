@@ -1,3 +1,4 @@
+// Copies kernels with resized factors, one copy for equal sizes.
 #include "rules/tir/resized_kernels.h"
 
 #include <algorithm>
@@ -6,8 +7,7 @@
 #include "ir/symbolic.h"
 #include "rules/tir/edit.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 namespace {
 
@@ -76,5 +76,4 @@ ir::GlobalVar ResizedKernels::Resized(const ir::GlobalVar& name, const KernelRul
   return known->second;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

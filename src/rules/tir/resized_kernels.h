@@ -21,8 +21,7 @@
 #include "ir/node.h"
 #include "rules/tir/kernel_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief The new sizes of factors, by their index. */
 using FactorExtents = std::map<int, int64_t>;
@@ -49,6 +48,5 @@ class ResizedKernels {
   std::vector<std::pair<ir::GlobalVar, ir::PrimFunc>> made_;
 };
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_RESIZED_KERNELS_H_

@@ -1,3 +1,4 @@
+// Applies kernel rules to R.call_tir and local views.
 #include "rules/tir/rule.h"
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include "rules/stated/user_rules.h"
 #include "rules/tails.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 std::string KernelName(const ir::Call& call) {
   auto name = ir::GlobalVar::Cast(call.args()[0]);
@@ -189,5 +189,4 @@ FactorRule RuleOfLocalView(const OpView& view) {
   return rule;
 }
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules

@@ -22,8 +22,7 @@
 #include "rules/factor/factor_rule.h"
 #include "rules/tir/kernel_rule.h"
 
-namespace distir {
-namespace rules {
+namespace distir::rules {
 
 /*! \brief The kernels of a module: the rule of each is derived once, on first use. */
 class KernelTable {
@@ -59,6 +58,5 @@ FactorRule RuleOfKernelCall(const OpView& view);
  */
 FactorRule RuleOfLocalView(const OpView& view);
 
-}  // namespace rules
-}  // namespace distir
+}  // namespace distir::rules
 #endif  // DISTIR_RULES_TIR_RULE_H_

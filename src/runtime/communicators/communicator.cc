@@ -1,3 +1,4 @@
+// Registers communication backends, and defines the defaults that they share.
 #include "runtime/communicators/communicator.h"
 
 #include <algorithm>

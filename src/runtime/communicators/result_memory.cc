@@ -1,3 +1,4 @@
+// Keeps freed host memory by size for later results.
 #include "runtime/communicators/result_memory.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// Registers kinds of worker devices.
 #include "runtime/communicators/worker_device.h"
 
 #include <map>

@@ -1,3 +1,4 @@
+// Adds a residual and applies RMS norm in one pass over each row.
 #include "runtime/kernels/add_rms_norm.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Multiplies strided matrices by a BLAS library, or by loops where there is none.
 #include "runtime/kernels/blas.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// Plans a contraction of two tensors as matrix products.
 #include "runtime/kernels/contraction.h"
 
 #include <algorithm>

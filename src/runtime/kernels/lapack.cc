@@ -1,3 +1,4 @@
+// Runs matrix decompositions by LAPACK on stacks of matrices.
 #include "runtime/kernels/lapack.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads mapped files; a truncated file is an error instead of SIGBUS.
 #include "runtime/kernels/mapped_read.h"
 
 #include <csetjmp>

@@ -1,3 +1,4 @@
+// Copies a box out of the memory of another process.
 #include "runtime/kernels/process_read.h"
 
 #include <sys/uio.h>

@@ -1,3 +1,4 @@
+// Reduces equally shaped buffers element by element, in the order given.
 #include "runtime/kernels/reduce.h"
 
 #include <tvm/ffi/error.h>

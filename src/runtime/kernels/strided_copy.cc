@@ -1,3 +1,4 @@
+// Copies boxes between strided layouts.
 #include "runtime/kernels/strided_copy.h"
 
 #include <tvm/ffi/dtype.h>

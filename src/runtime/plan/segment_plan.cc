@@ -1,3 +1,4 @@
+// Turns a segment plan into the copies, sends and fills of one worker.
 #include "runtime/plan/segment_plan.h"
 
 #include <tvm/ffi/dtype.h>

@@ -1,3 +1,4 @@
+// Turns a transfer plan into the boxes that one worker sends and receives.
 #include "runtime/plan/transfer_plan.h"
 
 #include <tvm/ffi/error.h>

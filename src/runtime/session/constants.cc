@@ -1,3 +1,4 @@
+// Stores the constants of a program in the executable, and copies them to devices at first use.
 #include "runtime/session/constants.h"
 
 #include <tvm/ffi/container/shape.h>

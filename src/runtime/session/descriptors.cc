@@ -1,3 +1,4 @@
+// Resolves the JSON argument `groups` for one worker.
 #include "runtime/session/descriptors.h"
 
 #include <algorithm>

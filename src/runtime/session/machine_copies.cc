@@ -1,3 +1,4 @@
+// Replaces the copies of TVM's virtual machine by copies on the worker's stream.
 #include "runtime/session/machine_copies.h"
 
 #include <tvm/ffi/container/tensor.h>

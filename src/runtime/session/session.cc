@@ -1,3 +1,4 @@
+// Runs steps on disco's workers in order, and closes sessions.
 #include "runtime/session/session.h"
 
 #include <tvm/ffi/container/map.h>

@@ -1,3 +1,4 @@
+// Shares devices, backend and first failure between controller and workers.
 #include "runtime/session/session_state.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Cuts shards out of global arrays, and pastes results back.
 #include "runtime/session/shard.h"
 
 #include <malloc.h>

@@ -1,3 +1,4 @@
+// Runs a worker's part of a step, and describes its failure.
 #include "runtime/session/step.h"
 
 #include <tvm/ffi/error.h>

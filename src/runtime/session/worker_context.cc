@@ -1,3 +1,4 @@
+// Holds session, rank, device and resolved descriptors of the current thread.
 #include "runtime/session/worker_context.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Loads the functions of OpenSSL 3.
 #include "runtime/tls/openssl.h"
 
 #include "runtime/shared_library.h"

@@ -1,3 +1,4 @@
+// Speaks TLS 1.3 over a non-blocking socket, by certificates or a pre-shared key.
 #include "runtime/tls/tls_stream.h"
 
 #include <poll.h>

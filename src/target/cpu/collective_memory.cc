@@ -1,9 +1,9 @@
+// Decides which operands and results of collectives get memory of the runtime.
 #include "target/cpu/collective_memory.h"
 
 #include "ir/symbolic.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 namespace {
 
@@ -24,5 +24,4 @@ bool IsLargeTensor(const ir::Type& type) {
   return count >= kSmallestElements;
 }
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target

@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 /*!
  * \brief True if a type is of tensors of at least 16384 elements, or of a symbolic number. Smaller
@@ -16,6 +15,5 @@ namespace target {
  */
 bool IsLargeTensor(const ir::Type& type);
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target
 #endif  // DISTIR_TARGET_CPU_COLLECTIVE_MEMORY_H_

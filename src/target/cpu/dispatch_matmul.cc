@@ -26,8 +26,7 @@
 #include "rules/factor/equation.h"
 #include "target/cpu/passes.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 namespace ffi = tvm::ffi;
 
@@ -318,5 +317,4 @@ ir::IRModule DispatchMatmul(const ir::IRModule& mod) {
   });
 }
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target

@@ -9,8 +9,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 /*! \brief Contractions of two tensors become calls of the runtime's einsum. */
 ir::IRModule DispatchMatmul(const ir::IRModule& mod);
@@ -19,6 +18,5 @@ ir::IRModule ShareResults(const ir::IRModule& mod);
 /*! \brief Operands of large collectives are made where other processes of the host see them. */
 ir::IRModule ShareOperands(const ir::IRModule& mod);
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target
 #endif  // DISTIR_TARGET_CPU_PASSES_H_

@@ -22,8 +22,7 @@
 #include "target/cpu/collective_memory.h"
 #include "target/cpu/passes.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 namespace ffi = tvm::ffi;
 
@@ -109,5 +108,4 @@ ir::IRModule ShareOperands(const ir::IRModule& mod) {
   });
 }
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target

@@ -25,8 +25,7 @@
 #include "target/cpu/collective_memory.h"
 #include "target/cpu/passes.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 namespace ffi = tvm::ffi;
 
@@ -124,5 +123,4 @@ ir::IRModule ShareResults(const ir::IRModule& mod) {
   });
 }
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target

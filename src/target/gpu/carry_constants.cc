@@ -26,8 +26,7 @@
 #include "ir/rewriter.h"
 #include "support/functions.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 namespace ffi = tvm::ffi;
 
@@ -88,5 +87,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions().def("distir.target.CarryConstants", CarryConstants);
 }
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target

@@ -7,8 +7,7 @@
 
 #include "ir/node.h"
 
-namespace distir {
-namespace target {
+namespace distir::target {
 
 /*!
  * \brief Constants become calls of functions that return them, of a module that the executable
@@ -17,6 +16,5 @@ namespace target {
  */
 ir::IRModule CarryConstants(const ir::IRModule& mod, int device_type);
 
-}  // namespace target
-}  // namespace distir
+}  // namespace distir::target
 #endif  // DISTIR_TARGET_GPU_CARRY_CONSTANTS_H_

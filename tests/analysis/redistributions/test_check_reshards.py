@@ -10,8 +10,8 @@ from tests.analysis.programs import function, megatron
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext.analysis.redistributions import suggestions
-from distir_ext.lowering import run_apart
+from distir_ext.pipelines.lowering import run_apart
+from distir_ext.reshards import suggestions
 
 
 def gated():

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 
 def unwritten(shape, dtype):

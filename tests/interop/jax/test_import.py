@@ -10,7 +10,7 @@ from tests.targets import QUICK
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.annotations import Mark
+from distir_ext.annotate.annotations import Mark
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
 

@@ -140,8 +140,8 @@ def test_axes_that_stay_automatic_are_annotated_inside():
 
 
 def annotations(mod):
-    from distir_ext.annotations import Mark
-    from distir_ext.notation import Notation
+    from distir_ext.annotate.annotations import Mark
+    from distir_ext.mesh.notation import Notation
 
     found = []
     relax.analysis.post_order_visit(mod["main"], found.append)

@@ -12,7 +12,7 @@ import tvm
 from onnx import TensorProto, helper, numpy_helper
 
 import distir_ext as dx
-from distir_ext._annotate.annotated_function import bindings_of
+from distir_ext.structure.annotated_function import bindings_of
 
 from . import models
 from .models import node

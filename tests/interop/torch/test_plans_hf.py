@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from transformers.integrations.tensor_parallel import ALL_PARALLEL_STYLES  # noqa: E402
 
-from distir_ext._annotate.axes import Axes  # noqa: E402
+from distir_ext.annotate.axes import Axes  # noqa: E402
 from distir_ext.interop.torch.names import ModelNames  # noqa: E402
 from distir_ext.interop.torch.plans_hf import STYLES, own_plan, state_styles  # noqa: E402
 from distir_ext.interop.torch.statements import Statements  # noqa: E402

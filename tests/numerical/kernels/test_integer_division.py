@@ -5,7 +5,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 from tvm.relax.utils import gen_call_tir_inputs
 
-from distir_ext._compile.integer_division import guard_divisions
+from distir_ext.compile.integer_division import guard_divisions
 
 from .test_values import SIGNED, UNSIGNED, check
 

@@ -12,7 +12,7 @@ from tvm.relax.op import nn
 from tvm.relax.op.distributed import annotate_sharding
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 BATCH, CHANNELS, SIZE = 2, 8, 32
 KERNELS = ((8, 3, 3, 3), (8, 8, 5, 5), (8, 8, 4, 4), (4, 8, 1, 1))

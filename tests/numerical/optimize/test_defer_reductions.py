@@ -8,7 +8,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.transform import LegalizeRedistribute, PropagateSharding, SetCluster
+from distir_ext.passes.transform import LegalizeRedistribute, PropagateSharding, SetCluster
 
 NAME = "defer_reductions"
 

@@ -5,7 +5,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.testing import verify
+from distir_ext.testing.phases import verify
 
 
 def test_dimensions_that_nest_the_same_axes_in_opposite_orders():

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from distir_ext.rules import operators
+from distir_ext.explain.rules import operators
 
 from ..operators import CASES
 from ..partitioned import check

@@ -10,7 +10,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import distir_ext as dx
-from distir_ext._analysis.sizes import bind_sizes
+from distir_ext.structure.sizes import bind_sizes
 
 
 @I.ir_module

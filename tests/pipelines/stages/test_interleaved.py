@@ -23,9 +23,9 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext._runtime.function_calls import FunctionCalls, LoadedFunction
-from distir_ext.session import WorkerError
-from distir_ext.stages import simulate
+from distir_ext.session.function_calls import FunctionCalls, LoadedFunction
+from distir_ext.session.session import WorkerError
+from distir_ext.session.stages import simulate
 
 
 @pytest.fixture(scope="module", params=["threads", "processes"])
@@ -101,7 +101,7 @@ def test_another_order_is_noticed(session, monkeypatch):
     x = np.arange(4, dtype="float32")
     one_by_one = [(index, microbatch) for microbatch in range(4) for index in range(2)]
     monkeypatch.setattr(
-        "distir_ext._runtime.pipeline.virtual_stages_in_order", lambda *_: one_by_one
+        "distir_ext.session.pipeline.virtual_stages_in_order", lambda *_: one_by_one
     )
     np.testing.assert_array_equal(pipeline(x).numpy(), x)  # as right, but slower
     with pytest.raises(AssertionError):

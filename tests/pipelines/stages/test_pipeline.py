@@ -15,7 +15,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.stages import simulate
+from distir_ext.session.stages import simulate
 
 
 def check(actual, expected):

@@ -17,8 +17,8 @@ from tests.stages.timelines import (
 )
 
 import distir_ext as dx
-from distir_ext.session import WorkerError
-from distir_ext.stages import Timeline, simulate
+from distir_ext.session.session import WorkerError
+from distir_ext.session.stages import Timeline, simulate
 
 KINDS = ("threads", "processes")
 

@@ -12,7 +12,9 @@ from tests.numerical.operators import CASES
 from tvm import relax, tirx, topi
 from tvm.relax import op
 
-from distir_ext._compile import accumulation, cpu, cpu_target, gpu
+from distir_ext.compile import cpu, gpu
+from distir_ext.compile.kernels import accumulation
+from distir_ext.native import cpu_target
 
 SMALL = ("float16", "bfloat16")
 

@@ -10,8 +10,9 @@ from tvm import relax
 from tvm.target import codegen
 
 import distir_ext as dx
-from distir_ext._compile import cpu, cpu_target
-from distir_ext._compile.cpu_math import legalizations
+from distir_ext.compile import cpu
+from distir_ext.compile.kernels.cpu_math import legalizations
+from distir_ext.native import cpu_target
 
 
 def run(mod, *inputs, blas=True):

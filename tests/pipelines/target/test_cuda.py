@@ -21,11 +21,12 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext import _nvidia
-from distir_ext._compile import bfloat16_products, gpu
-from distir_ext._runtime.model import _read_signature
-from distir_ext._workers.executables import executable_module, pack
+from distir_ext.compile import gpu
+from distir_ext.compile.kernels import bfloat16_products
 from distir_ext.demo import llama
+from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.executables import executable_module, pack
+from distir_ext.session.model import _read_signature
 
 TARGETS = ["cuda", {"kind": "cuda", "arch": "sm_90"}, "nvidia/nvidia-h100"]
 

@@ -19,8 +19,8 @@ from tests.pipelines.target.cuda_source import source_of
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext import _nvidia
 from distir_ext.gpu_check.programs import module_of
+from distir_ext.native import nvidia as _nvidia
 
 HERE = Path(__file__).parent / "block_on_host"
 

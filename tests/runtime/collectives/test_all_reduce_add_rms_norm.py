@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from distir_ext._runtime.host_array import host_array
-from distir_ext._workers.base import WorkerError
+from distir_ext.params.host_array import host_array
+from distir_ext.workers.base import WorkerError
 
 EPSILON = 1e-5
 GROUPS = "[[0,1],[2,3]]"

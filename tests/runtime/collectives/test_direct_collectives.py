@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from distir_ext._runtime.host_array import host_array
+from distir_ext.params.host_array import host_array
 
 SIZE = 96_000  # elements of an operand or a result: more than 256 KiB
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.abi.plans import layout
 
-from distir_ext.session import WorkerError
+from distir_ext.session.session import WorkerError
 
 
 def plan_of(segments, source_size=8, target_size=8, fill="0"):

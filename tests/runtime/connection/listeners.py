@@ -6,12 +6,12 @@ import contextlib
 import socket
 import threading
 
-from distir_ext._workers.connection import byte_stream
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import format_address, listen, parse_address
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.connection.handshake import NotConnectedError
-from distir_ext._workers.hosts.host_agent import HostAgent
+from distir_ext.wire import byte_stream
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.connections import format_address, listen, parse_address
+from distir_ext.wire.credentials import Credentials
+from distir_ext.wire.handshake import NotConnectedError
+from distir_ext.workers.hosts.host_agent import HostAgent
 
 TOKEN = Credentials(b"one token of sixteen")
 

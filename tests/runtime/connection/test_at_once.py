@@ -9,11 +9,11 @@ import pytest
 from tests.runtime.connection.listeners import TOKEN, running_agent
 
 import distir_ext as dx
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.host_processes import Started
-from distir_ext._workers.hosts import at_once as module
-from distir_ext._workers.hosts.at_once import at_once
-from distir_ext._workers.hosts.remote_processes import start_on_hosts
+from distir_ext.wire.credentials import Credentials
+from distir_ext.workers.host_processes import Started
+from distir_ext.workers.hosts import at_once as module
+from distir_ext.workers.hosts.at_once import at_once
+from distir_ext.workers.hosts.remote_processes import start_on_hosts
 
 
 def never(result):

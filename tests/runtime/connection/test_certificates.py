@@ -19,12 +19,12 @@ from tests.runtime.connection.listeners import TOKEN, running_agent
 from tests.runtime.connection.test_handshake import OPENING
 
 from distir_ext import cli
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import parse_address
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.connection.handshake import NotConnectedError, connect
-from distir_ext._workers.connection.tls import Tls, WaitingError, make_identity
-from distir_ext._workers.hosts import host_agent
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.connections import parse_address
+from distir_ext.wire.credentials import Credentials
+from distir_ext.wire.handshake import NotConnectedError, connect
+from distir_ext.wire.tls import Tls, WaitingError, make_identity
+from distir_ext.workers.hosts import host_agent
 
 SAFE = replace(TOKEN, tls=True)
 

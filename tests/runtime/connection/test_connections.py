@@ -10,17 +10,17 @@ import pytest
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers.connection.connections import (
+from distir_ext.session.session import Session
+from distir_ext.wire.connections import (
     DEFAULT_PORT,
     format_address,
     keep_watch,
     listen,
     parse_address,
 )
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.connection.tokens import read_token
-from distir_ext._workers.hosts import host_agent, remote_processes
-from distir_ext.session import Session
+from distir_ext.wire.credentials import Credentials
+from distir_ext.wire.tokens import read_token
+from distir_ext.workers.hosts import host_agent, remote_processes
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from tests.runtime.connection.listeners import TOKEN, answering, relay, running_
 from tests.runtime.connection.test_handshake import OPENING
 
 import distir_ext as dx
-from distir_ext._workers.connection import handshake
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import parse_address
-from distir_ext._workers.connection.handshake import NotConnectedError, RefusedByHostError, connect
-from distir_ext._workers.connection.tls import Tls, make_identity
-from distir_ext._workers.hosts.remote_processes import warn_of_clear_text
-from distir_ext.session import Session, WorkerError
+from distir_ext.session.session import Session, WorkerError
+from distir_ext.wire import handshake
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.connections import parse_address
+from distir_ext.wire.handshake import NotConnectedError, RefusedByHostError, connect
+from distir_ext.wire.tls import Tls, make_identity
+from distir_ext.workers.hosts.remote_processes import warn_of_clear_text
 
 SAFE = replace(TOKEN, tls=True)
 

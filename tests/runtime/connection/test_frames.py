@@ -14,17 +14,14 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from distir_ext._meshes.blocks import Layout
-from distir_ext._params.parts import StoredPart
-from distir_ext._params.stored_array import StoredArray
-from distir_ext._runtime.global_arrays import SizeBinding, join
-from distir_ext._runtime.host_array import host_array
-from distir_ext._signature.specs import ShapeSpec, TensorSpec
-from distir_ext._text.printable import printable
-from distir_ext._workers.answers import check_answer, check_fetched, check_greeting
-from distir_ext._workers.base import WorkerError
-from distir_ext._workers.branches import HostBranch, WorkerBranch
-from distir_ext._workers.channel import (
+from distir_ext.mesh.blocks import Layout
+from distir_ext.params.host_array import host_array
+from distir_ext.params.parts import StoredPart
+from distir_ext.params.stored_array import StoredArray
+from distir_ext.session.global_arrays import SizeBinding, join
+from distir_ext.signature.specs import ShapeSpec, TensorSpec
+from distir_ext.text.printable import printable
+from distir_ext.wire.channel import (
     FROM_WORKERS,
     LONGEST_FAILURE,
     Frame,
@@ -36,6 +33,9 @@ from distir_ext._workers.channel import (
     receive,
     send,
 )
+from distir_ext.workers.answers import check_answer, check_fetched, check_greeting
+from distir_ext.workers.base import WorkerError
+from distir_ext.workers.branches import HostBranch, WorkerBranch
 
 from ..conftest import start_workers
 from ..lateness import SANITIZED

@@ -14,20 +14,15 @@ import pytest
 from tests.runtime.connection.listeners import TOKEN, answering, relay, running_agent
 
 import distir_ext as dx
-from distir_ext._workers import processes
-from distir_ext._workers.channel import ChannelClosedError, receive, send
-from distir_ext._workers.connection import handshake, strangers
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.connections import format_address, listen, parse_address
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.connection.handshake import (
-    NotConnectedError,
-    RefusedByHostError,
-    accept,
-    connect,
-)
-from distir_ext._workers.connection.strangers import network_of
-from distir_ext._workers.hosts import host_agent, remote_processes
+from distir_ext.wire import handshake, strangers
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.channel import ChannelClosedError, receive, send
+from distir_ext.wire.connections import format_address, listen, parse_address
+from distir_ext.wire.credentials import Credentials
+from distir_ext.wire.handshake import NotConnectedError, RefusedByHostError, accept, connect
+from distir_ext.wire.strangers import network_of
+from distir_ext.workers import processes
+from distir_ext.workers.hosts import host_agent, remote_processes
 
 OTHER = Credentials(b"another token of sixteen")
 HELLO = b"distir\x00\x02" + struct.pack("<B?32sB", 0, False, bytes(32), 1) + b"x"

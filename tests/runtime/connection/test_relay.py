@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from distir_ext._workers.branches import HostBranch
-from distir_ext._workers.channel import Frame, decode, receive, send
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.hosts import relay
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.channel import Frame, decode, receive, send
+from distir_ext.workers.branches import HostBranch
+from distir_ext.workers.hosts import relay
 
 
 class Ends:

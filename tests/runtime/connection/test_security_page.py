@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from tests.runtime.connection.listeners import TOKEN
 
-from distir_ext._params import json_file, regular_file
-from distir_ext._workers import channel
-from distir_ext._workers.connection import handshake, strangers, tokens
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.hosts.host_agent import HostAgent
+from distir_ext.text import json_file, regular_file
+from distir_ext.wire import channel, handshake, strangers, tokens
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.workers.hosts.host_agent import HostAgent
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 BEFORE_THE_PROOF = (

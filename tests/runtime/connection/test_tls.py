@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from distir_ext._workers import host_processes
-from distir_ext._workers.channel import ChannelClosedError, receive, send
-from distir_ext._workers.connection import byte_stream
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.tls import KEY_BYTES, Tls, TlsError, WaitingError, make_identity
-from distir_ext._workers.host_processes import KeyedSocket
+from distir_ext.wire import byte_stream
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.channel import ChannelClosedError, receive, send
+from distir_ext.wire.tls import KEY_BYTES, Tls, TlsError, WaitingError, make_identity
+from distir_ext.workers import host_processes
+from distir_ext.workers.host_processes import KeyedSocket
 
 KEY = bytes(range(KEY_BYTES))
 

@@ -11,10 +11,10 @@ import pytest
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers.connection.credentials import Credentials
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE, make_token, read_token
-from distir_ext._workers.host_processes import KeyedSocket
-from distir_ext._workers.hosts.openings import PeerOpening
+from distir_ext.wire.credentials import Credentials
+from distir_ext.wire.tokens import TOKEN_VARIABLE, make_token, read_token
+from distir_ext.workers.host_processes import KeyedSocket
+from distir_ext.workers.hosts.openings import PeerOpening
 
 MAKES_ONE = "make .*: distir token FILE"
 

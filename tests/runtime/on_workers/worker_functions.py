@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tvm_ffi  # and not TVM, which would take seconds of processor time in each worker
 
-from distir_ext._runtime.host_array import host_array, numpy_view
+from distir_ext.params.host_array import host_array, numpy_view
 
 
 def new_tensor(shape, dtype):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.conftest import TOKEN
 
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
+from distir_ext.wire.tokens import TOKEN_VARIABLE
 
 FOLDER = str(Path(__file__).parents[1] / "on_workers")
 

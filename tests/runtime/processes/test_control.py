@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._workers import exchange
-from distir_ext._workers.channel import Frame
-from distir_ext.session import Session
+from distir_ext.session.session import Session
+from distir_ext.wire.channel import Frame
+from distir_ext.workers import exchange
 
 SIZE = 8
 

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from distir_ext._workers.hosts.deadlock import find_deadlock
+from distir_ext.workers.hosts.deadlock import find_deadlock
 
 
 class Worker:

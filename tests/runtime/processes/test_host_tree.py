@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 from tests.stages.programs import chain, chain_values
 
 import distir_ext as dx
-from distir_ext._workers.hosts.openings import RefusedError, parse_below
-from distir_ext._workers.hosts.tree import subtrees, usual_fanout
-from distir_ext.session import Session, WorkerError
+from distir_ext.session.session import Session, WorkerError
+from distir_ext.workers.hosts.openings import RefusedError, parse_below
+from distir_ext.workers.hosts.tree import subtrees, usual_fanout
 
 WIDTHS = [8, 12, 9]
 X, WEIGHTS = chain_values(WIDTHS, rows=6)

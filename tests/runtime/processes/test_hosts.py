@@ -26,13 +26,13 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext._workers.channel import receive, send
-from distir_ext._workers.connection.byte_stream import Stream
-from distir_ext._workers.connection.tokens import TOKEN_VARIABLE
-from distir_ext._workers.hosts.remote_processes import RemoteProcesses
-from distir_ext._workers.processes import ProcessWorkers
 from distir_ext.demo.forum import forum_case, megatron_case
-from distir_ext.session import Session, WorkerError
+from distir_ext.session.session import Session, WorkerError
+from distir_ext.wire.byte_stream import Stream
+from distir_ext.wire.channel import receive, send
+from distir_ext.wire.tokens import TOKEN_VARIABLE
+from distir_ext.workers.hosts.remote_processes import RemoteProcesses
+from distir_ext.workers.processes import ProcessWorkers
 
 # Ranks 0 and 1 are on the first host, 2 and 3 on the second.
 MIXED = json.dumps([[0, 2, 1]])
@@ -315,7 +315,7 @@ def test_connection_between_workers_that_ends(agents):
 CONTROLLER = """
 import os, sys, threading, time
 import distir_ext as dx
-from distir_ext._workers.processes import ProcessWorkers
+from distir_ext.workers.processes import ProcessWorkers
 hosts = dx.Hosts(sys.argv[1:])
 workers = ProcessWorkers(range(2), "cpu", None, ["worker_functions"], hosts)
 print(*[each[0] for each in workers.run("p", ["distir.test.process"] * 2, [[]] * 2)], flush=True)

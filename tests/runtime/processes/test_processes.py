@@ -21,9 +21,9 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext._workers.processes import ProcessWorkers
 from distir_ext.demo.forum import megatron_case
-from distir_ext.session import Session, WorkerError
+from distir_ext.session.session import Session, WorkerError
+from distir_ext.workers.processes import ProcessWorkers
 
 GROUPS = [[0, 2, 1]]
 TEXT = json.dumps(GROUPS)
@@ -286,7 +286,7 @@ CONTROLLER = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {folder!r})
 import worker_functions
-from distir_ext._workers.processes import ProcessWorkers
+from distir_ext.workers.processes import ProcessWorkers
 workers = ProcessWorkers(range(2), "cpu", None, ["worker_functions"])
 print(*[each.pid for each in workers._started.hosts[0].processes.values()], flush=True)
 if {busy}:

@@ -18,10 +18,10 @@ import pytest
 from tests.stages.programs import chain, chain_result, chain_values
 
 import distir_ext as dx
-from distir_ext._workers.connection.connections import is_loopback
-from distir_ext._workers.connection.tokens import new_token
-from distir_ext._workers.hosts import ray_actors
 from distir_ext.demo.forum import megatron_case
+from distir_ext.wire.connections import is_loopback
+from distir_ext.wire.tokens import new_token
+from distir_ext.workers.hosts import ray_actors
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'distir-ext[ray]'")
 pytestmark = pytest.mark.large

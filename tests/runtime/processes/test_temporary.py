@@ -6,7 +6,7 @@ import pytest
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext._workers.temporary import lasting_folder, temporary_folder
+from distir_ext.text.temporary import lasting_folder, temporary_folder
 
 
 @pytest.fixture

@@ -1,1 +1,4 @@
-"""Programs as graphs, and as text of Graphviz."""
+"""Programs as graphs: what calls what, what is redistributed between them.
+
+``dot`` writes them for Graphviz.
+"""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from distir_ext._pictures import palette
-from distir_ext._text.printable import TextLines, printable, shown
 from distir_ext.analysis.graphs.program_graph import (
     CALL,
     COMPUTED,
@@ -16,13 +14,15 @@ from distir_ext.analysis.graphs.program_graph import (
     FunctionGraph,
     Node,
 )
-from distir_ext.analysis.redistributions.reshards_result import (
+from distir_ext.reshards.reshards_result import (
     OPERATOR,
     REDUCTION,
     RESHARD,
     STATED,
     TRANSFER,
 )
+from distir_ext.text import palette
+from distir_ext.text.printable import TextLines, printable, shown
 
 # Colours of nodes without a colour of their own.
 _PLAIN, _GIVEN = "#FFFFFF", "#E5E5E5"

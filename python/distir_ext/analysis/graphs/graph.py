@@ -11,10 +11,6 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
-from distir_ext._compile.steps import phase, steps_until
-from distir_ext._errors.modules import check_module
-from distir_ext._errors.spelling import counted, did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
 from distir_ext.analysis.graphs.dot import to_dot
 from distir_ext.analysis.graphs.program_graph import (
     PARAMETER,
@@ -22,7 +18,11 @@ from distir_ext.analysis.graphs.program_graph import (
     FunctionGraph,
     function_graphs,
 )
-from distir_ext.lowering import run_steps
+from distir_ext.native.modules import check_module
+from distir_ext.native.steps import phase, steps_until
+from distir_ext.pipelines.lowering import run_steps
+from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 # Graphviz takes a second for some hundred operators; what takes longer is not a picture.
 _SECONDS = 120

@@ -11,16 +11,16 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext._annotate.annotated_function import bindings_of
-from distir_ext._native.collective_records import find_record, names, on_dtensors
-from distir_ext.analysis.redistributions.reshards_result import (
+from distir_ext.analysis.repeated_layers import Repeat, find_repeats
+from distir_ext.native.collective_records import find_record, names, on_dtensors
+from distir_ext.reshards.reshards_result import (
     OPERATOR,
     REDUCTION,
     RESHARD,
     STATED,
     TRANSFER,
 )
-from distir_ext.analysis.repeated_layers import Repeat, find_repeats
+from distir_ext.structure.annotated_function import bindings_of
 
 PARAMETER, COMPUTED, CALL, RESULT = "parameter", "computed", "call", "result"
 """Kinds of nodes, beside those of redistributions."""

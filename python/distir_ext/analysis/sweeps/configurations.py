@@ -8,15 +8,15 @@ from typing import Any
 
 import tvm
 
-from distir_ext import transform
-from distir_ext._analysis.sizes import bind_sizes
-from distir_ext._annotate.dims import TensorDims, read_dim, replicated_axes
-from distir_ext._hints.fused_weights import holds_several
 from distir_ext.analysis.planned import check_cluster
 from distir_ext.analysis.sweeps.figures import Figures, ProgramCosts
-from distir_ext.annotate import Plan, annotate
-from distir_ext.cluster import Cluster
-from distir_ext.mesh import Mesh
+from distir_ext.annotate.patterns import Plan, annotate
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.dims import TensorDims, read_dim, replicated_axes
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.passes import transform
+from distir_ext.structure.fused_weights import holds_several
+from distir_ext.structure.sizes import bind_sizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext._analysis.planned_program import plan, resolve_target
-from distir_ext._analysis.planned_steps import StepsOfModule
 from distir_ext.analysis.estimate import peak_memory_of
 from distir_ext.analysis.pipeline_layout import PipelineLayout
 from distir_ext.analysis.planned import LoweredPrograms, PlannedPrograms, lowered_programs
+from distir_ext.analysis.planned_program import plan, resolve_target
+from distir_ext.analysis.planned_steps import StepsOfModule
 from distir_ext.analysis.simulate import timeline_of
 from distir_ext.analysis.sweeps.operation_times import (
     OperationTimesReader,
@@ -24,7 +24,7 @@ from distir_ext.analysis.sweeps.operation_times import (
 )
 from distir_ext.analysis.sweeps.planned_functions import FunctionPlanner, PlannedFunction
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, Timeline
-from distir_ext.cluster import Cluster
+from distir_ext.mesh.cluster import Cluster
 
 
 @dataclass(frozen=True)

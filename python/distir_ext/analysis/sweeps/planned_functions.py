@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext._analysis.equal_functions import FunctionComparer, FunctionOnDevices
-from distir_ext._analysis.planned_program import LegalizedOperators, plan
-from distir_ext._analysis.steps import FunctionSteps, StepReader
-from distir_ext._compile.fusion import is_unfused
+from distir_ext.analysis.planned_program import LegalizedOperators, plan
+from distir_ext.analysis.steps import FunctionSteps, StepReader
+from distir_ext.compile.fusion import is_unfused
+from distir_ext.structure.equal_functions import FunctionComparer, FunctionOnDevices
 
 
 @dataclass(frozen=True)

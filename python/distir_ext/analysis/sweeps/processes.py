@@ -17,7 +17,7 @@ import tvm
 
 from distir_ext.analysis.sweeps.configurations import Configuration, Evaluator, Model
 from distir_ext.analysis.sweeps.figures import Figures
-from distir_ext.user_rules import register_rule, registered_rules
+from distir_ext.explain.user_rules import register_rule, registered_rules
 
 Found = tuple[int, Figures]
 

@@ -10,11 +10,6 @@ import tvm
 from rich.console import Console
 from tvm import relax
 
-from distir_ext._analysis.sizes import symbolic_sizes, with_sizes
-from distir_ext._errors.modules import check_module
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._params.progress import counting_bar
 from distir_ext.analysis.planned import check_cluster
 from distir_ext.analysis.sweeps.configurations import (
     Configuration,
@@ -26,9 +21,14 @@ from distir_ext.analysis.sweeps.configurations import (
 from distir_ext.analysis.sweeps.figures import Figures
 from distir_ext.analysis.sweeps.processes import evaluate
 from distir_ext.analysis.sweeps.sweep_result import Sweep, SweepRow
-from distir_ext.annotate import Plan, annotate
-from distir_ext.cluster import Cluster
-from distir_ext.mesh import Mesh, as_mesh
+from distir_ext.annotate.patterns import Plan, annotate
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.mesh import Mesh, as_mesh
+from distir_ext.native.modules import check_module
+from distir_ext.structure.sizes import symbolic_sizes, with_sizes
+from distir_ext.text.progress import counting_bar
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

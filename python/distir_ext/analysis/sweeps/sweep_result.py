@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._text.display import Printed, figure
-from distir_ext._text.printable import shown
-from distir_ext.cluster import Cluster
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.text.display import Printed, figure
+from distir_ext.text.printable import shown
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from distir_ext._meshes.device_text import device_text
-from distir_ext._text.display import Printed, figure
 from distir_ext.analysis.timelines.events import DeviceGroup, Operation
 from distir_ext.analysis.timelines.trace import write_trace
-from distir_ext.cluster import Cluster
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.device_text import device_text
+from distir_ext.text.display import Printed, figure
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 """The streams of a device."""

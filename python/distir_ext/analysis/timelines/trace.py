@@ -11,15 +11,9 @@ from typing import Any, Protocol
 
 import tvm_ffi
 
-from distir_ext._analysis.trace import (
-    MICROSECONDS,
-    THREADS,
-    event_row,
-    name_rows,
-    write_rows,
-)
-from distir_ext._native.collective_records import names
 from distir_ext.analysis.timelines.events import DeviceGroup, Operation
+from distir_ext.native.collective_records import names
+from distir_ext.text.trace import MICROSECONDS, THREADS, event_row, name_rows, write_rows
 
 
 class Traced(Protocol):

@@ -1,1 +1,4 @@
-"""Parts that commands share: arguments, reading of files, output and failures."""
+"""What commands share: arguments, files, clusters, output, and how failures are said.
+
+Nothing of TVM is imported here before a command needs it.
+"""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._runtime.host_array import numpy_dtype
-from distir_ext._signature.signature import FunctionSpec, Signature
-from distir_ext._signature.specs import Spec, TensorSpec, TupleSpec
+from distir_ext.params.host_array import numpy_dtype
+from distir_ext.signature.signature import FunctionSpec, Signature
+from distir_ext.signature.specs import Spec, TensorSpec, TupleSpec
 
 # Standard deviations: products of such inputs and weights neither overflow float16 nor vanish.
 _OF_INPUTS = 1.0

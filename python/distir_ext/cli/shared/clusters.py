@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext.cli.shared.files import json_object
+from distir_ext.text.argument_files import json_object
+from distir_ext.text.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from distir_ext.cluster import Cluster
+    from distir_ext.mesh.cluster import Cluster
 
 DEFAULT = "H100"
 MEASURE = "measure"
@@ -58,7 +58,7 @@ def cluster_of(text: str, devices: int) -> Cluster:
         ValueError: There is no such cluster, or a file describes none.
         OSError: The file cannot be read.
     """
-    from distir_ext.cluster import DEVICES, Cluster
+    from distir_ext.mesh.cluster import DEVICES, Cluster
 
     if text == MEASURE:
         return Cluster.measure(max(2, devices))
@@ -86,8 +86,8 @@ def _read_file(name: str) -> Cluster:
 
 
 def _cluster(data: Mapping[str, Any]) -> Cluster:
-    from distir_ext.cluster import LAUNCH, Cluster
-    from distir_ext.mesh import Mesh
+    from distir_ext.mesh.cluster import LAUNCH, Cluster
+    from distir_ext.mesh.mesh import Mesh
 
     if "preset" in data:
         _check_fields(data, ("preset",), ("hosts", "devices_per_host"), "a preset")
@@ -106,7 +106,7 @@ def _cluster(data: Mapping[str, Any]) -> Cluster:
 
 
 def _link(data: Any) -> Any:
-    from distir_ext.cluster import Link
+    from distir_ext.mesh.cluster import Link
 
     fields = _object(data, "a link")
     _check_fields(fields, ("latency", "bandwidth"), ("gap",), "a link")

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable
 from typing import TextIO
 
-from distir_ext._errors.full_tracebacks import are_tracebacks_full
-from distir_ext._text.printable import printable
+from distir_ext.text.full_tracebacks import are_tracebacks_full
+from distir_ext.text.printable import printable
 
 FAILED = 1
 USAGE = 2

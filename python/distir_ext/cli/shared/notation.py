@@ -16,7 +16,7 @@ import ast
 import re
 from typing import TypeAlias
 
-from distir_ext._annotate.dims import Dim, DimEntry, short_entry
+from distir_ext.mesh.dims import Dim, DimEntry, short_entry
 
 Dims: TypeAlias = tuple[DimEntry, ...] | None
 

@@ -43,7 +43,7 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 def show_tables(tables: Iterable[Table]) -> None:
     """Prints tables as wide as the terminal; for a file as plain text, without trailing spaces."""
-    from distir_ext._text.tables import as_text, print_tables
+    from distir_ext.text.tables import as_text, print_tables
 
     output = console()
     if output.is_terminal:

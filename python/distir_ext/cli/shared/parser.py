@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._text.printable import printable
+from distir_ext.text.printable import printable
+from distir_ext.text.spelling import did_you_mean
 
 Parsed = TypeVar("Parsed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from distir_ext.cli.shared.files import existing
+from distir_ext.text.argument_files import existing
 
 if TYPE_CHECKING:
     from distir_ext.pipelines import PassPipeline
@@ -47,7 +47,7 @@ def pipeline_of(options: argparse.Namespace) -> PassPipeline:
         RuntimeError: A Python file raised an error.
     """
     from distir_ext import pipelines
-    from distir_ext.cli.shared.programs import run_file
+    from distir_ext.interop._program_files import run_file
 
     for file in options.imports:
         run_file(existing(file))

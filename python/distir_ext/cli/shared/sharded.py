@@ -7,17 +7,17 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from distir_ext._annotate.dims import Dim, DimEntry, TensorDims
 from distir_ext.cli.shared.failures import UsageError
-from distir_ext.cli.shared.files import is_plan_name, json_object
 from distir_ext.cli.shared.notation import Dims, parse_dims, parse_shard, parse_sizes
 from distir_ext.cli.shared.parser import argument_type
+from distir_ext.mesh.dims import Dim, DimEntry, TensorDims
+from distir_ext.text.argument_files import is_plan_name, json_object
 
 if TYPE_CHECKING:
     import tvm
 
-    from distir_ext.cluster import Cluster
-    from distir_ext.mesh import Mesh
+    from distir_ext.mesh.cluster import Cluster
+    from distir_ext.mesh.mesh import Mesh
 
 PROGRAMS = """A program is a Python file with a TVMScript module ('model.py', or 'model.py:MLP' if
 it has several), as dx.script writes them, too; an ONNX file ('.onnx'); a saved torch.export
@@ -131,8 +131,8 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
         OSError: A file cannot be read.
     """
     import distir_ext as dx
-    from distir_ext._analysis.sizes import bind_sizes
-    from distir_ext.cli.shared.programs import read_program
+    from distir_ext.interop._program_files import read_program
+    from distir_ext.structure.sizes import bind_sizes
 
     if options.mesh is not None and options.configuration is not None:
         raise UsageError("--configuration is for an ONNX file that is sharded without --mesh")
@@ -170,7 +170,7 @@ def check_sizes(mod: tvm.IRModule) -> None:
     Raises:
         ValueError: It has symbolic sizes.
     """
-    from distir_ext._analysis.sizes import symbolic_sizes
+    from distir_ext.structure.sizes import symbolic_sizes
 
     lacking = [f"--size {name}=.." for name in symbolic_sizes(mod)]
     if lacking:
@@ -224,9 +224,9 @@ def _found_by_name(
     stated: list[str],
 ) -> dict[str, Any]:
     """The entries of a plan by name, but for what patterns state already."""
-    from distir_ext._annotate.axes import Axes
-    from distir_ext._annotate.named_plans import named_plan
-    from distir_ext.annotations import relax_function
+    from distir_ext.annotate.annotations import relax_function
+    from distir_ext.annotate.axes import Axes
+    from distir_ext.annotate.named_plans import named_plan
 
     found = named_plan(
         relax_function(mod, func), plan, Axes(mesh, {}, can_be_given=False), func, inputs

@@ -1,1 +1,4 @@
-"""Verifies hints on tiny models: ``distir verify-hints``."""
+"""Whether hints are right for a model: tiny models, sharded and unsharded, compared.
+
+Results and the communication of each layer are checked against textbooks.
+"""

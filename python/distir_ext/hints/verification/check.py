@@ -11,9 +11,7 @@ import numpy.typing as npt
 import tvm
 from rich.table import Table
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._text.tables import new_table
-from distir_ext.compile import build, lower
+from distir_ext.compile.entry import build, lower
 from distir_ext.hints.application import apply
 from distir_ext.hints.detection import detect
 from distir_ext.hints.verification.expected import (
@@ -24,7 +22,9 @@ from distir_ext.hints.verification.expected import (
 )
 from distir_ext.hints.verification.models import Program
 from distir_ext.hints.vocabulary import DistConfig, Hints
-from distir_ext.session import Session
+from distir_ext.session.session import Session
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tables import new_table
 
 TOLERANCE = 1e-5
 """Of the relative RMSE: float32 sums in another order differ by some 1e-6, a wrong shard by 1."""

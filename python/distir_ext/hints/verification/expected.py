@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping
 import tvm
 from tvm import relax
 
-from distir_ext._hints.program import Program, sizes_of
-from distir_ext._hints.regions import Stream
-from distir_ext._native.collective_records import names
-from distir_ext._runtime.host_array import numpy_dtype
-from distir_ext.annotations import relax_function
+from distir_ext.annotate.annotations import relax_function
 from distir_ext.communication.collectives import collectives
 from distir_ext.hints.report import Node, Report
 from distir_ext.hints.vocabulary import DistConfig
+from distir_ext.native.collective_records import names
+from distir_ext.params.host_array import numpy_dtype
+from distir_ext.structure.program import Program, sizes_of
+from distir_ext.structure.regions import Stream
 
 Traffic = Counter[tuple[str, int]]
 """Number of times that each pair of a kind and bytes per device occurs."""

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import tvm
 
-from distir_ext._analysis.sizes import bind_sizes, symbolic_sizes
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._hints.program import Program as Structure
-from distir_ext._hints.program import sizes_of
-from distir_ext.annotate import annotate
-from distir_ext.annotations import relax_function
-from distir_ext.compile import build
+from distir_ext.annotate.annotations import relax_function
+from distir_ext.annotate.patterns import annotate
+from distir_ext.compile.entry import build
 from distir_ext.hints.verification.models import MODELS, SIZES_OF_ALL, Program, computed
-from distir_ext.mesh import Mesh
-from distir_ext.session import Session
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.session.session import Session
+from distir_ext.structure.program import Program as Structure
+from distir_ext.structure.program import sizes_of
+from distir_ext.structure.sizes import bind_sizes, symbolic_sizes
+from distir_ext.text.spelling import did_you_mean
 
 CONFIGURATION = "config.json"
 
@@ -51,7 +51,7 @@ def own_program(text: str, sizes: Mapping[str, int]) -> Program:
         return _of_class(text)
     if path.suffix == ".onnx":
         return _of_onnx(path, sizes)
-    from distir_ext.cli.shared.programs import read_program
+    from distir_ext.interop._program_files import read_program
 
     return _of_module(text, read_program(text, annotated=False), None, sizes)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from distir_ext._meshes.mesh import Mesh
 from distir_ext.interop._arrangements import Arrangement, CommonMesh
 from distir_ext.interop.gspmd.sharding import HloSharding, shown, tiles_in
 from distir_ext.interop.gspmd.text import parse
 from distir_ext.interop.gspmd.tiles import Tiles, factor_sizes
 from distir_ext.interop.shardy.model import LogicalMesh
+from distir_ext.mesh.mesh import Mesh
 
 
 def common_mesh(shardings: Iterable[HloSharding | str]) -> Mesh:

@@ -7,14 +7,14 @@ from typing import Any
 
 import tvm
 
-from distir_ext._annotate.annotated_function import parameter_sites, result_sites
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext.annotations import relax_function
+from distir_ext.annotate.annotations import relax_function
 from distir_ext.interop.gspmd.common_mesh import common_mesh
 from distir_ext.interop.gspmd.sharding import HloSharding
 from distir_ext.interop.gspmd.text import parse
 from distir_ext.interop.shardy.program import annotate_on, stated_dims
-from distir_ext.mesh import Mesh, as_mesh
+from distir_ext.mesh.mesh import Mesh, as_mesh
+from distir_ext.structure.annotated_function import parameter_sites, result_sites
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext._meshes.mesh import MOST_DEVICES, Mesh
 from distir_ext.interop.gspmd.iota import Iota, find_iota
 from distir_ext.interop.gspmd.metadata import metadata_text
 from distir_ext.interop.gspmd.named import named_text
@@ -23,7 +22,7 @@ from distir_ext.interop.gspmd.tiles import (
 )
 from distir_ext.interop.shardy.mesh_dims import from_mesh_dims, mesh_of, to_mesh_dims
 from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, Sharding
-from distir_ext.mesh import as_mesh
+from distir_ext.mesh.mesh import MOST_DEVICES, Mesh, as_mesh
 
 SIMPLE_KINDS = ("replicated", "manual", "unknown", "unreduced")
 """Shardings that HLO states in one word."""

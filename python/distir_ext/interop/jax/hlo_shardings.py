@@ -18,7 +18,6 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from distir_ext._meshes.mesh import Mesh
 from distir_ext.interop import gspmd, shardy
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -28,6 +27,7 @@ from distir_ext.interop.jax.stablehlo import (
     rank_of_type,
     text,
 )
+from distir_ext.mesh.mesh import Mesh
 
 HLO_SHARDING = "mhlo.sharding"
 SHARDING = "Sharding"

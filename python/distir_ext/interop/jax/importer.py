@@ -9,9 +9,6 @@ import jax
 import tvm
 from jaxlib.mlir import ir
 
-from distir_ext._errors.spelling import counted, did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._text.printable import TextLines
 from distir_ext.interop.jax.arguments import Place, arguments_of, names_of
 
 # Their handlers enter themselves in the table.
@@ -39,7 +36,10 @@ from distir_ext.interop.jax.stablehlo import (
     functions_of,
     parse,
 )
-from distir_ext.mesh import as_mesh
+from distir_ext.mesh.mesh import as_mesh
+from distir_ext.text.printable import TextLines
+from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 _LISTED = 20
 

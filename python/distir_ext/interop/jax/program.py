@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from distir_ext._manual.regions import Region
-from distir_ext.annotations import MeshTable
+from distir_ext.annotate.annotations import MeshTable
+from distir_ext.annotate.open_regions import Region
 from distir_ext.interop.jax.known import relax_type, result_type
 from distir_ext.interop.jax.sharding_groups import ShardingGroups
 from distir_ext.interop.jax.shardings import Shardings

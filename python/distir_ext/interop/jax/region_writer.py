@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from tvm import relax
 
-from distir_ext._manual.regions import Region
-from distir_ext._meshes.mesh import Mesh
+from distir_ext.annotate.open_regions import Region
+from distir_ext.annotate.regions import crossing_call
 from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import UnsupportedError
-from distir_ext.regions import crossing_call
+from distir_ext.mesh.mesh import Mesh
 
 
 class _Around(NamedTuple):

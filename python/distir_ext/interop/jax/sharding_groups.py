@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import tvm
 from tvm import relax
 
-from distir_ext._manual.regions import Region
+from distir_ext.annotate.open_regions import Region
 from distir_ext.interop.jax.known import sizes_of
 from distir_ext.interop.jax.stablehlo import UnsupportedError
 

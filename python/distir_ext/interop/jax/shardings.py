@@ -9,7 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from distir_ext._manual.regions import Region, listed, region_within
+from distir_ext.annotate.open_regions import Region, listed, region_within
 from distir_ext.interop import shardy
 from distir_ext.interop.jax.hlo_shardings import (
     HLO_SHARDING,
@@ -26,7 +26,7 @@ from distir_ext.interop.jax.stablehlo import (
     rank_of_type,
 )
 from distir_ext.interop.shardy.mesh_dims import mesh_of
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
 
 _SDY = "sdy.sharding"
 _FRONTEND = "mhlo.frontend_attributes"

@@ -10,8 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from distir_ext._manual.regions import Region
-from distir_ext._meshes.mesh import Mesh
+from distir_ext.annotate.open_regions import Region
 from distir_ext.interop.jax.folding import fold
 from distir_ext.interop.jax.hlo_shardings import constrained_to, group_of
 from distir_ext.interop.jax.known import (
@@ -38,6 +37,7 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import HANDLERS, near
 from distir_ext.interop.shardy.program import without_names
+from distir_ext.mesh.mesh import Mesh
 
 _RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 

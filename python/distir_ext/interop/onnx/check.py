@@ -9,10 +9,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from distir_ext._errors.spelling import counted, did_you_mean
 from distir_ext.interop.onnx.configuration import Violation
 from distir_ext.interop.onnx.ir_model import IR_VERSION, faults_of
 from distir_ext.interop.onnx.proto import Node, Shape, model_proto, nodes_of, size_of
+from distir_ext.text.spelling import counted, did_you_mean
 
 # Of how many names the one that is meant is looked for.
 _MOST_KNOWN = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distir_ext._text.printable import printable_line
+from distir_ext.text.printable import printable_line
 
 
 def node_label(node: Any, index: int) -> str:

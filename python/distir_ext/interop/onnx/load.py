@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import tvm
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext.annotations import MeshTable
+from distir_ext.annotate.annotations import MeshTable
 from distir_ext.interop.onnx.configuration import Configuration
 from distir_ext.interop.onnx.frontend import import_graph
 from distir_ext.interop.onnx.ir_model import faults_of
@@ -18,8 +16,10 @@ from distir_ext.interop.onnx.place import placed
 from distir_ext.interop.onnx.proto import model_proto
 from distir_ext.interop.onnx.read import listed, read_proto
 from distir_ext.interop.onnx.targets import Plan, plan_targets
-from distir_ext.mesh import Mesh
-from distir_ext.notation import with_mesh_axes
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.mesh.notation import with_mesh_axes
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 CONFIGURATION_ATTR = "distir.onnx_configuration"
 """The attribute of a module that has the name of the configuration that it was imported with."""

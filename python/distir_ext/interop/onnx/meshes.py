@@ -8,7 +8,7 @@ from typing import Any
 from distir_ext.interop._arrangements import CommonMesh
 from distir_ext.interop.onnx.labels import node_label
 from distir_ext.interop.onnx.targets import Plan, Target
-from distir_ext.mesh import Mesh
+from distir_ext.mesh.mesh import Mesh
 
 
 class PlanMeshes:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import relax
 
-from distir_ext.annotations import Mark, MeshTable
+from distir_ext.annotate.annotations import Mark, MeshTable
 from distir_ext.interop.onnx.expressions import handles, replaced
 from distir_ext.interop.onnx.frontend import ImportedGraph
 from distir_ext.interop.onnx.labels import node_label

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distir_ext._errors.spelling import counted
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._text.printable import TextLines
 from distir_ext.interop.onnx.check import violations
 from distir_ext.interop.onnx.configuration import (
     AxisPart,
@@ -19,6 +16,9 @@ from distir_ext.interop.onnx.configuration import (
 )
 from distir_ext.interop.onnx.ir_model import faults_of
 from distir_ext.interop.onnx.proto import Node, model_proto, nodes_of, size_of
+from distir_ext.text.printable import TextLines
+from distir_ext.text.spelling import counted
+from distir_ext.text.tracebacks import short_tracebacks
 
 _LINES = 100
 

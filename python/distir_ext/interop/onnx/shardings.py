@@ -18,10 +18,10 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotate.annotated_function import bindings_of
+from distir_ext.explain.provenance import stated_names
 from distir_ext.interop.onnx.expressions import parts_of
 from distir_ext.interop.onnx.place import sharded_name
-from distir_ext.provenance import stated_names
+from distir_ext.structure.annotated_function import bindings_of
 
 
 @dataclass(frozen=True)

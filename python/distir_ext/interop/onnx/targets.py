@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distir_ext._errors.spelling import counted
-from distir_ext._meshes.mesh import MOST_DEVICES
 from distir_ext.interop._arrangements import Arrangement
 from distir_ext.interop.onnx.configuration import (
     Configuration,
@@ -24,6 +22,8 @@ from distir_ext.interop.onnx.configuration import (
     ShardedAxis,
     TensorSharding,
 )
+from distir_ext.mesh.mesh import MOST_DEVICES
+from distir_ext.text.spelling import counted
 
 
 @dataclass(frozen=True)

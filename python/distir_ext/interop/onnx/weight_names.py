@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._text.printable import printable_line
 from distir_ext.interop.onnx.proto import model_proto, nodes_of
+from distir_ext.text.printable import printable_line
+from distir_ext.text.tracebacks import short_tracebacks
 
 LOGGER = logging.getLogger("distir_ext.interop.onnx")
 

@@ -12,16 +12,16 @@ import tvm
 from tvm import relax
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._compile.steps import phase
-from distir_ext._errors.spelling import counted, did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext.annotations import relax_function
+from distir_ext.annotate.annotations import relax_function
 from distir_ext.interop.onnx.ir_model import IR_VERSION, faults_of, is_ir_model
 from distir_ext.interop.onnx.load import CONFIGURATION_ATTR
 from distir_ext.interop.onnx.proto import model_proto, nodes_of
 from distir_ext.interop.onnx.read import read_proto
 from distir_ext.interop.onnx.shardings import NodeShardings, devices_of, shardings_of_nodes
 from distir_ext.interop.onnx.weight_names import names_of_proto
+from distir_ext.native.steps import phase
+from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from distir_ext._annotate.dims import Dim, TensorDims, read_dim, replicated_axes, short_entry
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._meshes.mesh import Mesh
 from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, Sharding
-from distir_ext.mesh import as_mesh, is_mesh
+from distir_ext.mesh.dims import Dim, TensorDims, read_dim, replicated_axes, short_entry
+from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
+from distir_ext.text.spelling import did_you_mean
 
 _SUB_AXIS = re.compile(r"(.*):\(([0-9]{1,18})\)([0-9]{1,18})", re.DOTALL)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from distir_ext._errors.spelling import did_you_mean
-from distir_ext._meshes.mesh import MOST_DEVICES, Mesh
+from distir_ext.mesh.mesh import MOST_DEVICES, Mesh
+from distir_ext.text.spelling import did_you_mean
 
 REDUCTIONS = ("sum", "max", "min")
 

@@ -8,16 +8,20 @@ from typing import Any
 import tvm
 from tvm.relax.distributed import DTensorType
 
-from distir_ext._annotate.annotated_function import annotated_already, parameter_sites, result_sites
-from distir_ext._annotate.dims import Dim, TensorDims, read_dim, replicated_axes, short_entry
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext.annotate import annotate as annotate_by_plan
-from distir_ext.annotations import Mark, MeshTable, relax_function
+from distir_ext.annotate.annotations import Mark, MeshTable, relax_function
+from distir_ext.annotate.patterns import annotate as annotate_by_plan
 from distir_ext.interop.shardy.mesh_dims import from_mesh_dims, mesh_of, to_mesh_dims
 from distir_ext.interop.shardy.model import LogicalMesh, Sharding
 from distir_ext.interop.shardy.text import parse
-from distir_ext.mesh import Mesh
-from distir_ext.notation import Notation
+from distir_ext.mesh.dims import Dim, TensorDims, read_dim, replicated_axes, short_entry
+from distir_ext.mesh.mesh import Mesh
+from distir_ext.mesh.notation import Notation
+from distir_ext.structure.annotated_function import (
+    annotated_already,
+    parameter_sites,
+    result_sites,
+)
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

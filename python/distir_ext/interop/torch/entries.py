@@ -7,12 +7,12 @@ from typing import Any
 
 from tvm import relax
 
-from distir_ext._annotate.annotated_function import bindings_of
-from distir_ext._annotate.axes import Axes
-from distir_ext._annotate.dims import TensorDims
+from distir_ext.annotate.axes import Axes
 from distir_ext.interop.torch.importer import ImportedModel
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Layout, Statements
+from distir_ext.mesh.dims import TensorDims
+from distir_ext.structure.annotated_function import bindings_of
 
 
 def entries(

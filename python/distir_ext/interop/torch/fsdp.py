@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distir_ext._annotate.axes import Axes
-from distir_ext._annotate.named_plans import largest_dimension
+from distir_ext.annotate.axes import Axes
+from distir_ext.annotate.named_plans import largest_dimension
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Statements
 

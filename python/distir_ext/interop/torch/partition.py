@@ -10,24 +10,24 @@ from typing import Any
 import torch
 import tvm
 
-from distir_ext._annotate.axes import Axes
-from distir_ext._annotate.named_plans import MIN_ELEMENTS
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._params.matching import Params, Rename, renamed_to
-from distir_ext._runtime.model import Model
-from distir_ext._text.logs import package_logger
-from distir_ext.annotate import annotate
+from distir_ext.annotate.axes import Axes
+from distir_ext.annotate.named_plans import MIN_ELEMENTS
+from distir_ext.annotate.patterns import annotate
 from distir_ext.communication.collectives import collectives
-from distir_ext.compile import build, lower
+from distir_ext.compile.entry import build, lower
 from distir_ext.interop.torch.entries import entries
 from distir_ext.interop.torch.importer import ImportedModel, check_model, import_with_names
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.plans import candidates, state_plan
 from distir_ext.interop.torch.statements import Statements
 from distir_ext.interop.torch.structure import state_structure
-from distir_ext.mesh import Mesh, as_mesh
-from distir_ext.reports import record
-from distir_ext.session import Session
+from distir_ext.mesh.mesh import Mesh, as_mesh
+from distir_ext.native.reports import record
+from distir_ext.params.matching import Params, Rename, renamed_to
+from distir_ext.session.model import Model
+from distir_ext.session.session import Session
+from distir_ext.text.logs import package_logger
+from distir_ext.text.tracebacks import short_tracebacks
 
 _LOGGER = package_logger("distir_ext.interop.torch")
 

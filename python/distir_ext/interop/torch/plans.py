@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from distir_ext._annotate.axes import Axes
-from distir_ext._errors.spelling import did_you_mean
+from distir_ext.annotate.axes import Axes
 from distir_ext.interop.torch.fsdp import state_fully_sharded
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.plans_hf import own_plan, state_styles
 from distir_ext.interop.torch.plans_torch import state_parallel_styles
 from distir_ext.interop.torch.statements import Statements
+from distir_ext.text.spelling import did_you_mean
 
 NAMED = ("auto", "hf", "tp", "fsdp")
 """The plans that have a name."""

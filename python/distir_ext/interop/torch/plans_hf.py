@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from distir_ext._annotate.axes import Axes
-from distir_ext._errors.spelling import did_you_mean
+from distir_ext.annotate.axes import Axes
 from distir_ext.interop.torch.marks import ModuleValue
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Layout, Statements
+from distir_ext.text.spelling import did_you_mean
 
 
 @dataclass(frozen=True)

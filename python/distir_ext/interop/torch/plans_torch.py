@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
-from distir_ext._annotate.axes import Axes
+from distir_ext.annotate.axes import Axes
 from distir_ext.interop.torch.marks import ModuleValue
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Layout, Statements

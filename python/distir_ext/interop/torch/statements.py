@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from distir_ext._annotate.axes import Axes
-from distir_ext._text.printable import TextLines
-from distir_ext.annotate import Entries
-from distir_ext.annotations import Dims
+from distir_ext.annotate.annotations import Dims
+from distir_ext.annotate.axes import Axes
+from distir_ext.annotate.patterns import Entries
 from distir_ext.interop.torch.marks import ModuleValue
+from distir_ext.text.printable import TextLines
 
 
 @dataclass(frozen=True)

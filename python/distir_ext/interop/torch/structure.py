@@ -1,9 +1,9 @@
-"""States the plan ``"tp"`` of a model from :mod:`distir_ext._annotate.structure`."""
+"""States the plan ``"tp"`` of a model from :mod:`distir_ext.annotate.structure`."""
 
 from __future__ import annotations
 
-from distir_ext._annotate.axes import Axes
-from distir_ext._annotate.structure import find_structure
+from distir_ext.annotate.axes import Axes
+from distir_ext.annotate.structure import find_structure
 from distir_ext.interop.torch.importer import ImportedModel
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Statements

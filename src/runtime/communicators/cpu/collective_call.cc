@@ -1,3 +1,4 @@
+// Describes and compares the collective calls of group members.
 #include "runtime/communicators/cpu/collective_call.h"
 
 #include <tvm/ffi/dtype.h>

@@ -1,3 +1,4 @@
+// Runs collectives on GPU tensors by way of host memory, or of a GPU-aware library.
 #include "runtime/communicators/cpu/device_communicator.h"
 
 #include <cstring>

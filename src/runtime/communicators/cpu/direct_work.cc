@@ -1,3 +1,4 @@
+// Computes one member's share of a collective whose members see each other's buffers.
 #include "runtime/communicators/cpu/direct_work.h"
 
 #include <algorithm>

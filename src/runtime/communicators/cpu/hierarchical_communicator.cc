@@ -1,3 +1,4 @@
+// Composes collectives of several hosts from steps within and between hosts.
 #include "runtime/communicators/cpu/hierarchical_communicator.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Describes and copies boxes of tensors in host memory.
 #include "runtime/communicators/cpu/memory_box.h"
 
 #include <tvm/ffi/dtype.h>

@@ -1,3 +1,4 @@
+// Runs collectives as messages in chunks and rounds.
 #include "runtime/communicators/cpu/message_communicator.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Packs tensors into bounded pieces for a library's collectives.
 #include "runtime/communicators/cpu/packed_collective.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Sends and receives the messages of a session with non-blocking MPI calls.
 #include "runtime/communicators/mpi/exchange.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Makes one MPI communicator for each group that spans hosts.
 #include "runtime/communicators/mpi/group_communicators.h"
 
 #include <algorithm>

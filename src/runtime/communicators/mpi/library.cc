@@ -1,3 +1,4 @@
+// Loads, initialises and finalises the MPI library of this process.
 #include "runtime/communicators/mpi/library.h"
 
 #include <dlfcn.h>

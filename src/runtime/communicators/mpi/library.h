@@ -3,7 +3,7 @@
  * \brief MPI library of this process: loaded, initialized and finalized once, used by one thread at
  * a time.
  *
- * Python finds the library (distir_ext/_launch/mpi.py) and opens it here. Who has initialized MPI
+ * Python finds the library (distir_ext/launch/mpi.py) and opens it here. Who has initialized MPI
  * finalizes it: this library if nobody had before it, when the process exits; otherwise the program
  * (mpi4py, as a rule), which then has to have asked for MPI_THREAD_MULTIPLE, since it may call MPI
  * at any time.

@@ -1,3 +1,4 @@
+// Registers the backend "mpi", whose hosts are the copies of a script.
 #include "runtime/communicators/mpi/mpi_backend.h"
 
 #include "runtime/communicators/mpi/library.h"

@@ -1,3 +1,4 @@
+// Chooses which collectives MPI runs itself, and starts them.
 #include "runtime/communicators/mpi/mpi_collectives.h"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// Owns one NCCL communicator, which another thread may abort.
 #include "runtime/communicators/nccl/connection.h"
 
 #include <algorithm>

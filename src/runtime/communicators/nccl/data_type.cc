@@ -1,3 +1,4 @@
+// Maps dtypes and reductions to those of NCCL.
 #include "runtime/communicators/nccl/data_type.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Loads NCCL and the CUDA runtime at first use.
 #include "runtime/communicators/nccl/library.h"
 
 #include <tvm/ffi/container/array.h>

@@ -1,3 +1,4 @@
+// Registers the backend "nccl", and watches its communicators.
 #include "runtime/communicators/nccl/nccl_backend.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Runs the collectives of one worker by NCCL, with packing of strided blocks.
 #include "runtime/communicators/nccl/nccl_communicator.h"
 
 #include <algorithm>

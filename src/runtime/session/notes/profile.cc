@@ -1,3 +1,4 @@
+// Records begin and end of each operator while a worker is profiled.
 #include "runtime/session/notes/profile.h"
 
 #include <tvm/ffi/string.h>

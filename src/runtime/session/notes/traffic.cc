@@ -1,3 +1,4 @@
+// Counts the bytes that a worker sends and receives, by collective.
 #include "runtime/session/notes/traffic.h"
 
 #include <tvm/ffi/error.h>

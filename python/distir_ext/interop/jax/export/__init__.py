@@ -1,1 +1,4 @@
-"""Converts a worker's program of Relax to a program of JAX."""
+"""From a lowered program to StableHLO, traced by JAX.
+
+Functions that call themselves become loops.
+"""

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from distir_ext._native.collective_records import names, on_tensors
+from distir_ext.native.collective_records import names, on_tensors
 
 Array = Any
 

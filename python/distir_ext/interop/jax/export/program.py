@@ -26,24 +26,24 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from tvm import relax
 
-from distir_ext import transform
-from distir_ext._compile.steps import phase
-from distir_ext._errors.modules import check_module
-from distir_ext._errors.spelling import counted, did_you_mean
-from distir_ext._errors.tracebacks import short_tracebacks
-from distir_ext._native.collective_records import records
-from distir_ext._signature.signature import FunctionSpec, parse_signature
-from distir_ext._signature.signature_attr import signature_for_executable
-from distir_ext._signature.specs import TensorSpec
-from distir_ext._text.printable import TextLines
-from distir_ext.annotations import relax_function
+from distir_ext.annotate.annotations import relax_function
 from distir_ext.interop.jax.export.collectives import COLLECTIVES, Devices, run_collective
 from distir_ext.interop.jax.export.loops import loop_of
 from distir_ext.interop.jax.export.recursion import Recursions, calls_of
 from distir_ext.interop.jax.export.relax_operators import OPERATORS
 from distir_ext.interop.jax.stablehlo import numpy_dtype
-from distir_ext.lowering import run_pipeline
+from distir_ext.native.collective_records import records
+from distir_ext.native.modules import check_module
+from distir_ext.native.steps import phase
+from distir_ext.passes import transform
+from distir_ext.pipelines.lowering import run_pipeline
 from distir_ext.pipelines.pipeline import package_pipeline
+from distir_ext.signature.signature import FunctionSpec, parse_signature
+from distir_ext.signature.signature_attr import signature_for_executable
+from distir_ext.signature.specs import TensorSpec
+from distir_ext.text.printable import TextLines
+from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 _PART = re.compile(r"(.+):\((\d+)\)(\d+)")
 

@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext._rewriting.circles import circles
+from distir_ext.structure.circles import circles
 
 
 @dataclass(frozen=True)

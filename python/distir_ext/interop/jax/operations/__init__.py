@@ -1,1 +1,4 @@
-"""Translates operations of StableHLO to operators of Relax."""
+"""Operations of StableHLO as Relax: a file for each family, with handlers that enter themselves.
+
+``table.py`` above holds them.
+"""

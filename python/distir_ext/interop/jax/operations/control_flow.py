@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op as relax_op
 
-from distir_ext._manual.regions import Region
+from distir_ext.annotate.open_regions import Region
 from distir_ext.interop.jax.known import Known, Stretched, constant_of
 from distir_ext.interop.jax.program import Program
 from distir_ext.interop.jax.shardings import argument_sharding

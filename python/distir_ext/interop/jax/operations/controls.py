@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 
-from distir_ext.constrain import barrier
+from distir_ext.annotate.constrain import barrier
 from distir_ext.interop.jax.known import Known
 from distir_ext.interop.jax.shardings import per_value
 from distir_ext.interop.jax.sizes import Sizes

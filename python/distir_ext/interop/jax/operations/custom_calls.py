@@ -7,7 +7,6 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax import op as relax_op
 
-from distir_ext._errors.spelling import did_you_mean
 from distir_ext.interop.jax.kernels import elements, kernel_call
 from distir_ext.interop.jax.known import Known, constant_of
 from distir_ext.interop.jax.operations.reduction import directions_of
@@ -25,6 +24,7 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import HANDLERS, enter_all, translates
 from distir_ext.interop.jax.writer import Writer
+from distir_ext.text.spelling import did_you_mean
 
 enter_all(["@mhlo.erf"], HANDLERS["chlo.erf"])
 enter_all(["@mhlo.tan"], HANDLERS["chlo.tan"])

@@ -26,10 +26,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op as relax_op
 
-from distir_ext._errors.spelling import counted
-from distir_ext._manual.regions import Region, listed
-from distir_ext._meshes.groups import axes_of_groups, axes_of_pairs
-from distir_ext._native.collective_records import names
+from distir_ext.annotate.open_regions import Region, listed
+from distir_ext.annotate.regions import collective_call
 from distir_ext.interop.jax.known import Known, Stretched, constant_of, scalar_of, sizes_of
 from distir_ext.interop.jax.operations.reduction import reducer_of
 from distir_ext.interop.jax.operations.shapes import permuted, reshaped, sliced
@@ -46,7 +44,9 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Writer
-from distir_ext.regions import collective_call
+from distir_ext.mesh.groups import axes_of_groups, axes_of_pairs
+from distir_ext.native.collective_records import names
+from distir_ext.text.spelling import counted
 
 
 @translates("sdy.manual_computation")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 
-from distir_ext._manual.regions import Region
+from distir_ext.annotate.open_regions import Region
 from distir_ext.interop.jax.hlo_shardings import (
     HLO_SHARDING,
     OF_RESULT,

@@ -8,7 +8,6 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext._text.size_text import size_text
 from distir_ext.interop.jax.known import Known, Stretched, constant_of, dims_of, sizes_of
 from distir_ext.interop.jax.sizes import Size
 from distir_ext.interop.jax.stablehlo import (
@@ -22,6 +21,7 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Writer
+from distir_ext.text.size_text import size_text
 
 
 @translates("stablehlo.constant", "sdy.constant")

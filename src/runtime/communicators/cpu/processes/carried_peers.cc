@@ -1,3 +1,4 @@
+// Sends messages between hosts through a backend's message carrier.
 #include "runtime/communicators/cpu/processes/carried_peers.h"
 
 #include <utility>

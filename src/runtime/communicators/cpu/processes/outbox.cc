@@ -1,3 +1,4 @@
+// Allocates messages in a worker's arena until all receivers have read them.
 #include "runtime/communicators/cpu/processes/outbox.h"
 
 #include <sys/mman.h>

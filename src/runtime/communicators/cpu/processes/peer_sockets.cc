@@ -1,3 +1,4 @@
+// Sends and receives messages over connected sockets, with a thread of its own.
 #include "runtime/communicators/cpu/processes/peer_sockets.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Delivers messages between worker processes, and detects waits that cannot end.
 #include "runtime/communicators/cpu/processes/process_transport.h"
 
 #include <tvm/ffi/error.h>

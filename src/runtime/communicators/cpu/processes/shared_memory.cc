@@ -1,3 +1,4 @@
+// Maps the memory that the worker processes of a host share.
 #include "runtime/communicators/cpu/processes/shared_memory.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Allocates tensors in shared memory.
 #include "runtime/communicators/cpu/processes/shared_tensors.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// Passes boxes between threads, straight into a waiting receiver where there is one.
 #include "runtime/communicators/cpu/threads/mailbox.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Tracks the state of workers, and detects waits that cannot end.
 #include "runtime/communicators/cpu/threads/progress.h"
 
 #include <sstream>

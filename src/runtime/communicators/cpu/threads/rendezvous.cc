@@ -1,3 +1,4 @@
+// Meets the threads of a group, and checks that their calls agree.
 #include "runtime/communicators/cpu/threads/rendezvous.h"
 
 #include <tvm/ffi/error.h>

@@ -1,3 +1,4 @@
+// Registers the backend "cpu", whose workers are threads.
 #include "runtime/communicators/cpu/threads/thread_backend.h"
 
 #include <string>

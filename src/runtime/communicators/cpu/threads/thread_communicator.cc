@@ -1,3 +1,4 @@
+// Runs the collectives of one thread on buffers that all members see.
 #include "runtime/communicators/cpu/threads/thread_communicator.h"
 
 #include "abi/collective.h"

@@ -1,3 +1,4 @@
+// Chooses the CUDA device of each worker of a host.
 #include "runtime/communicators/nccl/devices/cuda_devices.h"
 
 #include <tvm/ffi/function.h>

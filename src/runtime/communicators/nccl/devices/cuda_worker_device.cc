@@ -1,3 +1,4 @@
+// Drives the CUDA device of a worker whose backend communicates in host memory.
 #include "runtime/communicators/nccl/devices/cuda_worker_device.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Claims CUDA devices for one session of this process.
 #include "runtime/communicators/nccl/devices/device_claim.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Locks GPUs between the processes of a user by file locks.
 #include "runtime/communicators/nccl/devices/device_lock.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// Allocates and copies device memory in the order of a stream.
 #include "runtime/communicators/nccl/devices/device_memory.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Keeps cudaMalloc memory for libraries that communicate from it.
 #include "runtime/communicators/nccl/devices/library_buffers.h"
 
 #include <string>

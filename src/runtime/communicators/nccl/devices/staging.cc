@@ -1,3 +1,4 @@
+// Copies arguments to the GPU through a ring of pinned memory.
 #include "runtime/communicators/nccl/devices/staging.h"
 
 #include <algorithm>

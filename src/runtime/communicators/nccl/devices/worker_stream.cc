@@ -1,3 +1,4 @@
+// Owns the CUDA stream of a worker, and allocates tensors in its order.
 #include "runtime/communicators/nccl/devices/worker_stream.h"
 
 #include <tvm/ffi/extra/c_env_api.h>

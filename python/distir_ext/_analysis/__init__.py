@@ -1,1 +1,0 @@
-"""Behind ``distir_ext.analysis``: the planned program, its steps and layers."""

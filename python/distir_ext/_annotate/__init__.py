@@ -1,1 +1,0 @@
-"""Behind annotations: where a function can be annotated; what other frameworks call it."""

@@ -1,1 +1,0 @@
-"""Compilation by ``build`` for each target: kernels, libraries, schedules and checks."""

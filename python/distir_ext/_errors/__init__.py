@@ -1,1 +1,0 @@
-"""Errors: checks of arguments, suggested names, and shortened tracebacks."""

@@ -1,1 +1,0 @@
-"""Sharding hints, found in programs and written into them: products, layers, weight blocks."""

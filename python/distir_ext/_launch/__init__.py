@@ -1,1 +1,0 @@
-"""Rank and size of this process among the copies of a script that a launcher has started."""

@@ -1,1 +1,0 @@
-"""Behind manual regions: which one is being written, and its operators."""

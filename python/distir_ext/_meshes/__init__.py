@@ -1,1 +1,0 @@
-"""Meshes with named axes, how arrays lie on them, and lists of devices as text."""

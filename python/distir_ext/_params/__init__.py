@@ -1,1 +1,0 @@
-"""Weights on disk: what is in a file of each format, and arrays that workers read parts of."""

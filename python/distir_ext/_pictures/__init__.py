@@ -1,1 +1,0 @@
-"""Drawing: one file per picture. What is drawn comes as data; nothing here computes it."""

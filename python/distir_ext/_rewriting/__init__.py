@@ -1,1 +1,0 @@
-"""Functions of Relax written anew in Python, where calls become others."""

@@ -1,1 +1,0 @@
-"""Loaded programs: global arrays in and out, and microbatches through the stages of a pipeline."""

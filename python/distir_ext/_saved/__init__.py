@@ -1,1 +1,0 @@
-"""Programs in directories."""

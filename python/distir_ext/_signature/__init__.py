@@ -1,1 +1,0 @@
-"""Signatures of executables and modules: parameters, results and devices."""

@@ -1,1 +1,0 @@
-"""Text for terminals and pages: tables, the frame of HTML pages, folded lists."""

@@ -1,1 +1,0 @@
-"""Connections between hosts: sockets with deadlines, TLS, and how both ends prove the token."""

@@ -1,1 +1,0 @@
-"""Workers on several hosts."""

@@ -1,1 +1,0 @@
-"""Redistributions that no annotation asks for: causes, costs, and ways to avoid them."""

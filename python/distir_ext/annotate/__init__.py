@@ -1,0 +1,5 @@
+"""What users state of shardings: plans, marks, constraints, mutators and manual regions."""
+
+from distir_ext.annotate.patterns import AnnotateSharding, Entries, Plan, annotate
+
+__all__ = ["AnnotateSharding", "Entries", "Plan", "annotate"]

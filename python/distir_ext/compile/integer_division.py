@@ -1,0 +1,149 @@
+"""Integers divided by 0, and the least one by -1, which end a process on most CPUs.
+
+Here they are what NumPy gives: by 0, quotient and remainder are 0; the least number by -1 is
+itself, and leaves 0. Only divisions of data are guarded: those of the indices and sizes of a
+kernel are as they were, so that they cost nothing and TVM proves of them what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.ir.expr import TensorLoad
+from tvm.tirx.buffer import BufferType
+
+from distir_ext.compile.kernels.dtypes import is_float
+from distir_ext.compile.kernels.expressions import bind
+from distir_ext.compile.kernels.kernel_builder import KernelBuilder
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
+
+__all__ = ["guard_divisions", "legalizations"]
+
+_QUOTIENTS = (tirx.Div, tirx.FloorDiv)
+_DIVISIONS = (*_QUOTIENTS, tirx.Mod, tirx.FloorMod)
+_OPERATORS = ("divide", "floor_divide", "mod", "floor_mod")
+
+
+def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]:
+    """For ``relax.transform.LegalizeOps``: also divisions by the number 0, which TVM refuses.
+
+    Args:
+        others: Legalisations by operator.
+    """
+    made = dict(others)
+    for name in (f"relax.{each}" for each in _OPERATORS):
+        other = made.get(name) or tvm.ir.Op.get(name).get_attr("FLegalize")
+        made[name] = _with_unknown_zero(other)
+    return made
+
+
+def _with_unknown_zero(other: Legalization) -> Legalization:
+    """A kernel that is written with a zero of which TVM does not know the value."""
+
+    def hidden(value: Any) -> Any:
+        if not isinstance(value, tirx.IntImm) or value.value != 0:
+            return value
+        one = tirx.const(1, value.ty)
+        return _hidden(_hidden(one)) - one  # LLVM takes a reinterpreted 0 for a pointer
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        if is_float(getattr(call.args[0].ty, "dtype", "")):
+            return other(builder, call)
+        return other(KernelBuilder(builder, operand=hidden), call)
+
+    return legalize
+
+
+def guard_divisions(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel whose divisions of data have a value for all numbers.
+
+    Data is what is read from a buffer, and what is computed of it; as a divisor also a number that
+    a loop counts, a scalar argument that is no size of a buffer, and what a function returns.
+    """
+    data: set[Any] = set()
+    divisors: set[Any] = set()
+    sizes: set[Any] = set()
+    found: list[Any] = []
+
+    def bound(node: Any) -> None:
+        if _reads(node.value, data):
+            data.add(node.var)
+
+    tvm_ffi.structural_walk(function, (_DIVISIONS, found.append))
+    if all(_is_plain(node) for node in found):
+        return function
+    tvm_ffi.structural_walk(
+        function,
+        (
+            ((tirx.Let, tirx.Bind), bound),
+            (tirx.For, lambda node: divisors.add(node.loop_var)),
+            (tirx.IterVar, lambda node: divisors.add(node.var)),
+            (BufferType, lambda each: tvm_ffi.structural_walk(each.shape, (tirx.Var, sizes.add))),
+        ),
+        order="pre",
+    )
+    divisors |= {each for each in function.params if each not in sizes} | data
+
+    def guard(node: Any) -> Any:
+        if _is_plain(node):
+            return node
+        is_data = _reads(node.a, data) or _reads(node.b, divisors, calls=True)
+        return _guarded(node) if is_data else node
+
+    return tvm_ffi.structural_map(function, (_DIVISIONS, guard))
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether it is a division of floats, or by a number that has a quotient always."""
+    if is_float(node.a.ty.dtype):
+        return True
+    divisor = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
+    return isinstance(divisor, tirx.IntImm) and divisor.value not in (0, -1)
+
+
+def _reads(value: Any, variables: set[Any], *, calls: bool = False) -> bool:
+    """Whether an expression reads a buffer or one of the variables, or has a call."""
+    found = False
+
+    def see(node: Any) -> None:
+        nonlocal found
+        found = found or not isinstance(node, tirx.Var) or node in variables
+
+    kinds = (tirx.Var, TensorLoad, *([tvm.ir.Call] if calls else []))
+    tvm_ffi.structural_walk(value, (kinds, see))
+    return found
+
+
+def _guarded(node: Any) -> Any:
+    return bind(node.a, lambda x: bind(node.b, lambda y: _divided(type(node), x, y)))
+
+
+def _hidden(value: Any) -> Any:
+    """Its bits as an integer with a sign or without one, of which TVM knows nothing."""
+    dtype = str(value.ty.dtype)
+    return tirx.reinterpret(dtype[1:] if dtype.startswith("u") else f"u{dtype}", value)
+
+
+def _divided(division: Any, x: Any, y: Any) -> Any:
+    """A division by 1 in place of what has no quotient; it leaves 0.
+
+    It stays so where a kernel asks for zeros itself: TVM leaves out what a condition around it has
+    decided, and computes both sides of a selection.
+    """
+    dtype = x.ty
+    bits = _hidden(y)
+    is_zero = tirx.EQ(bits, tirx.const(0, bits.ty))
+    has_none = is_zero
+    if str(dtype.dtype).startswith("int"):
+        is_least = tirx.EQ(x, tirx.min_value(str(dtype.dtype)))
+        is_minus = tirx.EQ(y, tirx.const(-1, dtype))
+        has_none = tirx.Or(is_zero, tirx.And(is_minus, is_least))
+    found = division(x, tirx.Select(has_none, tirx.const(1, dtype), y))
+    if division not in _QUOTIENTS:
+        return found
+    return tirx.Mul(found, tirx.Cast(dtype, tirx.Not(is_zero)))

@@ -1,0 +1,86 @@
+"""Rewrites of all kernels, of operators and of users, by which TVM computes what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.tirx import compilation_pipeline
+
+from distir_ext.compile import integer_division, small_floats
+from distir_ext.compile.kernels import not_a_number
+
+__all__ = ["fold_constants", "tir_pipeline"]
+
+Rewrite = Callable[[tirx.PrimFunc], tirx.PrimFunc]
+
+
+def fold_constants() -> tvm.transform.Pass:
+    """``relax.transform.FoldConstant``, which runs kernels on constants and lowers them itself."""
+
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        kernels = {
+            variable: function
+            for variable, function in mod.functions_items()
+            if isinstance(function, tirx.PrimFunc)
+        }
+        exact = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        for variable, function in kernels.items():
+            for rewrite in (*_before(for_cpu=True), _mapped(not_a_number.EXTREMES_OF_TWO)):
+                function = rewrite(function)
+            exact.update_func(variable, function)
+        folded = relax.transform.FoldConstant()(exact)
+        for variable, function in kernels.items():
+            folded.update_func(variable, function)
+        return folded
+
+    return tvm.transform.module_pass(apply, opt_level=0, name="FoldConstant")
+
+
+def tir_pipeline(*, for_cpu: bool) -> str:
+    """The name of TVM's default pipeline for kernels, with rewrites before and behind its passes.
+
+    Args:
+        for_cpu: Whether kernels are compiled by LLVM, and not for a device with floats of 8 bits.
+    """
+    name = "distir_cpu" if for_cpu else "distir"
+    if name not in compilation_pipeline.PIPELINE_MAP:
+
+        def make() -> tuple[Any, ...]:
+            lower, *finalize = tvm.tirx.get_tir_pipeline("default")
+            passes = [
+                *(_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)),
+                lower,
+                _map_kernels("KeepNaN", _mapped(not_a_number.EXTREMES_OF_TWO)),
+            ]
+            return tvm.transform.Sequential(passes), *finalize
+
+        compilation_pipeline.register_tir_pipeline(name, make)
+    return name
+
+
+def _before(*, for_cpu: bool) -> list[Rewrite]:
+    of_cpus = [small_floats.REWRITES, small_floats.LAST] if for_cpu else []
+    floats = map(_mapped, (*of_cpus, not_a_number.FOLDED))
+    return [integer_division.guard_divisions, *floats]
+
+
+def _mapped(rewrites: Any) -> Rewrite:
+    return lambda function: tvm_ffi.structural_map(function, rewrites)
+
+
+def _map_kernels(name: str, rewrite: Rewrite) -> tvm.transform.Pass:
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        del context
+        for variable, function in mod.functions_items():
+            if isinstance(function, tirx.PrimFunc):
+                kept = rewrite(function)
+                if not kept.same_as(function):
+                    mod.update_func(variable, kept)
+        return mod
+
+    return tvm.transform.module_pass(apply, opt_level=0, name=name)

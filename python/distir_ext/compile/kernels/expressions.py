@@ -1,0 +1,27 @@
+"""Parts of the expressions of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from distir_ext.compile.kernels.dtypes import is_small_float
+
+__all__ = ["bind", "is_nan"]
+
+
+def bind(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The function of a value, which is computed once however often the function uses it."""
+    if isinstance(value, te.TensorSlice):
+        value = value.asobject()
+    if isinstance(value, tirx.Var):
+        return function(value)
+    variable = tirx.Var("value", value.ty)
+    return tirx.Let(variable, value, function(variable))
+
+
+def is_nan(value: Any) -> Any:
+    """Returns the expression that a float of any dtype is NaN."""
+    return tirx.isnan(value.astype("float32") if is_small_float(value.ty.dtype) else value)

@@ -1,0 +1,48 @@
+"""From operators to kernels that compute what NumPy, JAX and torch do, for all targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from distir_ext.compile import integer_division
+from distir_ext.compile.kernels import (
+    accumulation,
+    attention,
+    conversions,
+    division,
+    dtypes,
+    not_a_number,
+)
+from distir_ext.compile.kernels.ordering import order_by_keys
+
+__all__ = ["legalize_operators", "prepare_operators"]
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
+
+
+def prepare_operators() -> list[tvm.transform.Pass]:
+    """Returns the passes to run before TVM's passes choose kernels for sorts and scans."""
+    return [accumulation.widen_scans(), order_by_keys()]
+
+
+def legalize_operators(own: Mapping[str, Legalization] | None = None) -> tvm.transform.Pass:
+    """``relax.transform.LegalizeOps`` without what TVM computes otherwise than others do.
+
+    Args:
+        own: Legalisations of a target by operator.
+    """
+    made = accumulation.legalizations(own)
+    for each in (
+        attention.repeat_shared_heads,
+        conversions.legalizations,
+        division.legalizations,
+        integer_division.legalizations,
+        not_a_number.legalizations,
+        dtypes.legalizations,
+    ):
+        made = each(made)
+    return relax.transform.LegalizeOps(made)

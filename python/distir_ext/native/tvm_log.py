@@ -1,0 +1,41 @@
+"""Warnings that TVM's C++ code prints while it compiles, brought to Python's logging."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import tvm_ffi
+
+from distir_ext.text.logs import package_logger
+
+_LOGGER = "distir_ext.tvm"
+
+# What says nothing about the user's program, or nothing that the user could change: each is logged
+# at level INFO.
+_NOISE = (
+    # Every R.take of the default mode; indices out of bounds are the program's own mistake.
+    "Fast mode segfaults when there are out-of-bounds indices",
+    # Loops that are unrolled already keep the annotation that asked for it.
+    "Unknown pragma",
+    # A Target("cuda") without a GPU; what is compiled for is decided behind it.
+    "Unable to detect CUDA version",
+)
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[None]:
+    """Sends TVM's warnings to the logger ``distir_ext.tvm`` instead of the standard error stream.
+
+    Other text on that stream passes through.
+    """
+    tvm_ffi.get_global_func("distir.support.BeginLogCapture")()
+    try:
+        yield
+    finally:
+        lines = tvm_ffi.get_global_func("distir.support.EndLogCapture")()
+        logger = package_logger(_LOGGER)
+        for line in dict.fromkeys(str(each).partition(": Warning: ")[2] for each in lines):
+            is_noise = line.startswith(_NOISE)
+            logger.log(logging.INFO if is_noise else logging.WARNING, "TVM: %s", line)

@@ -1,0 +1,21 @@
+"""The names of plans that any function can have; knows nothing of TVM."""
+
+from __future__ import annotations
+
+from distir_ext.text.spelling import did_you_mean
+
+NAMED = ("tp", "fsdp")
+"""The plans, in the order in which messages list them."""
+
+
+def check_name(plan: str) -> None:
+    """Refuses other names.
+
+    Raises:
+        ValueError: There is no plan of this name.
+    """
+    if plan not in NAMED:
+        raise ValueError(
+            f"there is no plan {plan!r}; plans by name are {', '.join(map(repr, NAMED))}"
+            f"{did_you_mean(plan, NAMED)}"
+        )
