@@ -10,6 +10,9 @@ from distir_ext import _aliases, _command
 from distir_ext._version import __version__
 
 if TYPE_CHECKING or not _command.waits:
+    from distir_ext.native import library  # loads the native library, before all else  # noqa: F401
+
+    # isort: split
     from distir_ext import analysis, hints, interop, launch, pipelines, testing
     from distir_ext.annotate import collectives
     from distir_ext.annotate.constrain import barrier, constrain

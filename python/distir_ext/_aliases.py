@@ -84,10 +84,13 @@ class _Moved(MetaPathFinder, InspectLoader):
 
 def install() -> None:
     """Makes the old names importable, those of modules that are imported already at once."""
+    package = sys.modules[__package__]
     for old, new in _NEW.items():
         module = sys.modules.get(_PACKAGE + new)
         if module is not None:
             sys.modules.setdefault(_PACKAGE + old, module)
+            if "." not in old and not old.startswith("_") and not hasattr(package, old):
+                setattr(package, old, module)
     if not any(isinstance(each, _Moved) for each in sys.meta_path):
         sys.meta_path.append(_Moved())
 

@@ -11,7 +11,7 @@ from tvm.relax import op
 import distir_ext as dx
 
 # One operation takes a second, and nothing else takes any time.
-FREE = dx.cluster.Link(latency=0.0, bandwidth=1e300)
+FREE = dx.Link(latency=0.0, bandwidth=1e300)
 SECONDS = {"float32": 1.0}
 CPUS = dx.Cluster.uniform(
     FREE,

@@ -15,6 +15,7 @@ from tvm.script import relax as R
 import distir_ext as dx
 from distir_ext.analysis import Sweep, SweepRow, factorizations, sweep
 from distir_ext.analysis.sweeps import figures
+from distir_ext.structure.sizes import bind_sizes
 
 CLUSTER = dx.Cluster.preset("H100")
 TENSOR = {r".*up": (None, "tp"), r".*down": ("tp", None)}
@@ -94,7 +95,7 @@ def test_rows_are_what_estimate_and_simulate_say(found):
             assert row.error == "n = 16 does not divide into 3 microbatches"
             continue
         assert row.error is None
-        mod = dx._analysis.sizes.bind_sizes(network(), {"n": 16 // row.microbatches})
+        mod = bind_sizes(network(), {"n": 16 // row.microbatches})
         mod = dx.transform.OutlineRepeats()(mod)
         assert "layer" in {name.name_hint for name in mod.get_global_vars()}
         mod = dx.annotate(mod, row.mesh, PLANS[row.plan])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tvm
 from safetensors.numpy import load_file
-from tests.split import layer
 from tests.targets import QUICK
+from tests.unfuse import layer
 from tvm import relax
 from tvm.relax import op
 

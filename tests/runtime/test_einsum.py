@@ -141,7 +141,7 @@ def test_without_the_library_loops_give_the_same_and_say_so_once():
 import sys
 sys.modules["scipy_openblas32"] = None
 import test_einsum
-from distir_ext.session import blas_library
+from distir_ext.native import blas_library
 assert blas_library.LIBRARY is None
 for subscripts, left, right in test_einsum.EQUATIONS:
     for dtype in test_einsum.TOLERANCE:

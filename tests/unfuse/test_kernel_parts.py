@@ -2,7 +2,7 @@
 
 import pytest
 import tvm
-from tests.split.programs import PLAN, TP4, AnySize, InPlace, Linear, Scaled, Smaller, fused
+from tests.unfuse.programs import PLAN, TP4, AnySize, InPlace, Linear, Scaled, Smaller, fused
 from tvm import relax
 
 import distir_ext as dx

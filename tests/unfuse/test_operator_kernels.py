@@ -2,9 +2,9 @@
 
 import pytest
 import tvm
-from tests.split import norms
-from tests.split.layer import FUSED
-from tests.split.test_movements import calls
+from tests.unfuse import norms
+from tests.unfuse.layer import FUSED
+from tests.unfuse.test_movements import calls
 from tvm import relax
 
 import distir_ext as dx

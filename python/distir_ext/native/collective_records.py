@@ -12,8 +12,6 @@ from functools import cache
 
 import tvm_ffi
 
-from distir_ext.native import library  # loads the native library  # noqa: F401
-
 _BUILTIN = "distir.runtime."
 _ON_TENSORS = "relax.ccl."
 _ON_DTENSORS = "relax.dist."

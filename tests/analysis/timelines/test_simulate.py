@@ -87,7 +87,7 @@ def test_a_sender_of_a_gpu_waits_for_its_receiver():
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 def test_collectives_take_the_time_of_a_ring(n):
-    link = dx.cluster.Link(latency=0.0, bandwidth=1e3)
+    link = dx.Link(latency=0.0, bandwidth=1e3)
     cluster = dx.Cluster.uniform(link, 0.25, device=GPU)
     mesh = dx.Mesh(tp=n)
 
@@ -196,7 +196,7 @@ def branches(emit, x, w, v):
 
 
 def test_overlap_hides_communication_behind_what_does_not_need_it():
-    link = dx.cluster.Link(latency=0.0, bandwidth=1e2)
+    link = dx.Link(latency=0.0, bandwidth=1e2)
     cluster = dx.Cluster.uniform(link, 0.0, device=CPU)
     shapes = {"x": (8, 8), "w": (8, 8), "v": (8, 8)}
     plan = {"x": (None, "tp"), "w": ("tp", None)}
@@ -264,7 +264,7 @@ def test_bad_input_is_one_error(mod, cluster, options, error, message):
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0])
 def test_clusters_state_what_can_be(bandwidth):
     with pytest.raises(ValueError, match="bandwidth of a link is positive"):
-        dx.cluster.Link(latency=0.0, bandwidth=bandwidth)
+        dx.Link(latency=0.0, bandwidth=bandwidth)
     with pytest.raises(ValueError, match="memory bandwidth of device 'x' are positive"):
         dx.Cluster.uniform(
             FREE,

@@ -36,7 +36,7 @@ def check(problems, mod, cluster, **options):
     return timeline
 
 
-LINK = dx.cluster.Link(latency=1e-6, bandwidth=1e8)
+LINK = dx.Link(latency=1e-6, bandwidth=1e8)
 
 
 def clusters():
@@ -97,7 +97,7 @@ def test_devices_of_a_mesh_of_two_axes(problems):
     shapes = {"x": (8, 8), "w": (8, 8), "v": (8, 8)}
     mod = function(shapes, lambda emit, x, w, v: op.matmul(emit(op.matmul(x, w)), v))
     plan = {"x": ("a", "b"), "w": ("b", "c"), "v": ("c", ("a", "b"))}
-    slow = dx.cluster.Link(latency=1e-6, bandwidth=1e7)
+    slow = dx.Link(latency=1e-6, bandwidth=1e7)
     hosts = dx.Mesh((2, 4), ("host", "device"))
     on_hosts = dx.Cluster(hosts, {"host": slow, "device": LINK}, 2e-6, device=CPU)
     for cluster in (*clusters(), on_hosts):

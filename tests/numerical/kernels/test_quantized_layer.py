@@ -4,8 +4,8 @@ any number of devices, in any order of TVM's passes."""
 import numpy as np
 import pytest
 import tvm
-from tests.split import layer
 from tests.targets import QUICK
+from tests.unfuse import layer
 from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op

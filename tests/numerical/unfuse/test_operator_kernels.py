@@ -6,8 +6,8 @@ import inspect
 import numpy as np
 import pytest
 import tvm
-from tests.split import layer, norms
 from tests.targets import QUICK
+from tests.unfuse import layer, norms
 from tvm import relax
 from tvm.relax import op
 

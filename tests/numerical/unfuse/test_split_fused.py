@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from tests.split import layer
-from tests.split.programs import PLAN, TP4, AnySize, Linear, Numbered, Smaller, fused
 from tests.targets import QUICK
+from tests.unfuse import layer
+from tests.unfuse.programs import PLAN, TP4, AnySize, Linear, Numbered, Smaller, fused
 
 import distir_ext as dx
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.numerical.optimize.checks import QUICK
-from tests.split.test_unrolled_sums import EXPERTS, dense
+from tests.unfuse.test_unrolled_sums import EXPERTS, dense
 
 import distir_ext as dx
 
