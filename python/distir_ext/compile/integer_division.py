@@ -135,14 +135,14 @@ def _divided(division: Any, x: Any, y: Any) -> Any:
     It stays so where a kernel asks for zeros itself: TVM leaves out what a condition around it has
     decided, and computes both sides of a selection.
     """
-    dtype = x.ty
-    bits = _hidden(y)
-    is_zero = tirx.EQ(bits, tirx.const(0, bits.ty))
+    dtype, bits = x.ty, _hidden(y)
+    zero = tirx.const(0, bits.ty)
+    is_zero = tirx.EQ(bits, zero)
     has_none = is_zero
     if str(dtype.dtype).startswith("int"):
-        is_least = tirx.EQ(x, tirx.min_value(str(dtype.dtype)))
-        is_minus = tirx.EQ(y, tirx.const(-1, dtype))
-        has_none = tirx.Or(is_zero, tirx.And(is_minus, is_least))
+        is_minus_one = tirx.EQ(tirx.bitwise_not(bits), zero)
+        is_least_or_zero = tirx.EQ(tirx.shift_left(_hidden(x), tirx.const(1, bits.ty)), zero)
+        has_none = tirx.Or(is_zero, tirx.And(is_minus_one, is_least_or_zero))
     found = division(x, tirx.Select(has_none, tirx.const(1, dtype), y))
     if division not in _QUOTIENTS:
         return found
