@@ -106,8 +106,14 @@ def to_notebooks(app, doctree):
             link["reftarget"] = f"notebooks/{target.name}"
 
 
+def public_bases(app, name, obj, options, bases):
+    """Leaves out the classes that give results their tables."""
+    bases[:] = [each for each in bases if each.__module__ != "distir_ext.text.display"] or [object]
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("autodoc-process-bases", public_bases)
     app.connect("builder-inited", copy_notebooks)
     app.connect("doctree-read", to_notebooks)
     app.connect("autodoc-process-docstring", for_the_site, priority=400)  # before napoleon

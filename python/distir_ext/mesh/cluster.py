@@ -92,8 +92,8 @@ class Device(Shown):
     """Seconds that a kernel takes at least, however little it does."""
 
     target: str = "cuda"
-    """Whose kernels and fusion a program gets: a target of ``dx.build`` as text, such as
-    ``"llvm"``, ``"cuda"`` or ``"nvidia/nvidia-a100"``."""
+    """A target of ``dx.build`` as text, which decides the kernels of a program and their fusion,
+    such as ``"llvm"``, ``"cuda"`` or ``"nvidia/nvidia-a100"``."""
 
     caches: Mapping[float, float] = field(default_factory=dict)
     """Bytes per second of kernels that access at most so many bytes, by these. Where caches still

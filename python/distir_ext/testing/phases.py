@@ -19,7 +19,7 @@ def violations(mod: tvm.IRModule, phase: str) -> list[str]:
 
     Args:
         mod: A module after that pass.
-        phase: One of :data:`PHASES`.
+        phase: One of ``distir_ext.testing.PHASES``.
 
     Returns:
         One line for each violation, naming function and variable; none if the module is as it
@@ -41,7 +41,7 @@ def verify(mod: tvm.IRModule, phase: str) -> None:
 
     Args:
         mod: A module after that pass.
-        phase: One of :data:`PHASES`.
+        phase: One of ``distir_ext.testing.PHASES``.
 
     Raises:
         TypeError: It is no module.

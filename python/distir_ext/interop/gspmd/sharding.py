@@ -80,7 +80,7 @@ class HloSharding:
     """One for each leaf of a tuple."""
 
     named: Sharding | None = None
-    """Content of a named sharding (version 3): mesh, axes and all."""
+    """Content of a named sharding, as version 3 has it, with its mesh and axes."""
 
     shard_group: ShardGroup | None = None
     """The values that have to be sharded alike."""

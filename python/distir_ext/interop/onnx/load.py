@@ -30,8 +30,9 @@ class Imported(NamedTuple):
 
     mod: tvm.IRModule
     """Function "main" takes the inputs and then the initializers; variables and parameters are
-    called as the model's tensors, but for weights that :func:`weight_names` renames. It is
-    annotated as the configuration says."""
+    called as the model's tensors, but for weights that
+    :func:`distir_ext.interop.onnx.weight_names` renames. It is annotated as the configuration
+    says."""
 
     mesh: Mesh | None
     """The devices of the configuration, which ``Session`` takes; None without one. Where tensors
