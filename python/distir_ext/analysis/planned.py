@@ -23,7 +23,7 @@ from distir_ext.structure.sizes import with_sizes
 
 @dataclass(frozen=True)
 class PlannedPrograms:
-    """What devices run, before kernels are scheduled."""
+    """Programs of devices before kernels are scheduled."""
 
     cluster: Cluster
     """Says what its devices are."""
@@ -37,7 +37,7 @@ class PlannedPrograms:
 
     @property
     def device(self) -> Device:
-        """What each device is taken to be."""
+        """Device that each member of the cluster is taken to be."""
         assert self.cluster.device is not None
         return self.cluster.device
 
@@ -83,7 +83,7 @@ def planned_programs(
 
 @dataclass(frozen=True)
 class LoweredPrograms:
-    """What devices run, before TVM's passes."""
+    """Programs of devices before TVM's passes."""
 
     target: tvm.target.Target
     module: tvm.IRModule

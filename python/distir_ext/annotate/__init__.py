@@ -1,4 +1,4 @@
-"""What users state of shardings: plans, marks, constraints, mutators and manual regions."""
+"""Shardings that users state: plans, marks, constraints, mutators and manual regions."""
 
 from distir_ext.annotate.patterns import AnnotateSharding, Entries, Plan, annotate
 

@@ -99,7 +99,7 @@ def guard_divisions(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_plain(node: Any) -> bool:
-    """Whether it is a division of floats, or by a number that has a quotient always."""
+    """Returns True for a division of floats, or by a constant that always has a quotient."""
     if is_float(node.a.ty.dtype):
         return True
     divisor = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
@@ -107,7 +107,7 @@ def _is_plain(node: Any) -> bool:
 
 
 def _reads(value: Any, variables: set[Any], *, calls: bool = False) -> bool:
-    """Whether an expression reads a buffer or one of the variables, or has a call."""
+    """Returns True if an expression reads a buffer or one of the variables, or has a call."""
     found = False
 
     def see(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""What an executable says of itself: parameters, shardings, programs of devices, blocks of arrays.
+"""Signatures of executables: parameters, shardings, programs of devices, blocks of arrays.
 
 Worker processes read it too, so that nothing of TVM is imported here.
 """

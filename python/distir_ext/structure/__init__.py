@@ -1,4 +1,4 @@
-"""What a program computes: its products, layers, heads, experts and fused weights.
+"""Structure of programs: products, layers, heads, experts and fused weights.
 
 All of it is found in the program itself, whoever wrote it and whatever its values are called.
 """

@@ -1,4 +1,4 @@
-"""What tests of passes, of partitioned programs and of communication backends need."""
+"""Checks for tests of passes, partitioned programs and communication backends."""
 
 from distir_ext.testing.phases import PHASES, verify, violations
 

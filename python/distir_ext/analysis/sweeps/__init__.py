@@ -1,4 +1,4 @@
-"""Which mesh and plan is best for a model on a cluster.
+"""Sweeps over meshes and plans for a model on a cluster.
 
 Configurations are computed in several processes; functions that they share are planned once.
 """

@@ -1,4 +1,4 @@
-"""Whether hints are right for a model: tiny models, sharded and unsharded, compared.
+"""Verification of hints: tiny models, sharded and unsharded, are compared.
 
 Results and the communication of each layer are checked against textbooks.
 """

@@ -145,7 +145,7 @@ def _divide(a: Expression, b: Expression) -> Expression:
 
 
 def _remainder(a: Expression, b: Expression) -> Expression:
-    """What is left; of an integer all, where it is by 0."""
+    """Computes a remainder; an integer divided by 0 is its own remainder."""
     if is_float(a):
         return tirx.fmod(a, b)
     return _by_zero(b, a, lambda b: tirx.Mod(a, b))
