@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tests.targets import QUICK
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -180,11 +180,32 @@ def test_what_contradicts_is_refused(session_of):
     counted = compared(Counted, {"y": ("dp", None)}, DP2, session, [(x, 5, 0.5)])
     for n, scale, error, text in (
         (2**70, 0.5, ValueError, 'input "n" of "main" is .*, which is no int64'),
+        (-1, 0.5, ValueError, 'input "n" of "main" is -1, which is no size'),
         (1.5, 0.5, TypeError, 'input "n" of "main" is float, expected a number: int64'),
         (5, "a", TypeError, 'input "scale" of "main" is str, expected a number: float32'),
     ):
         with pytest.raises(error, match=text):
             counted(x, n, scale)
+
+
+def test_a_weight_whose_size_an_input_states(session_of):
+    """It is n * 2, as each call has n."""
+    builder, n = relax.BlockBuilder(), tirx.Var("n", "int64")
+    x, w = (
+        relax.Var(name, R.Tensor((rows, 4), "float32")) for name, rows in (("x", n), ("w", n * 2))
+    )
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.concat([x, w], 0))
+        builder.emit_func_output(result)
+    mesh = dx.Mesh((4,), ("dp",))
+    for plan in ({"x": ("dp", None), "w": ("dp", None)}, {"x": ("dp", None)}):
+        exe = dx.build(dx.annotate(builder.get(), mesh, plan), QUICK)
+        loaded = session_of(mesh.shape).load(exe, params={"w": array(6, 4)})["main"]
+        given = array(3, 4)
+        np.testing.assert_array_equal(loaded(given), np.concatenate([given, array(6, 4)]))
+        with pytest.raises(ValueError, match=r"has size 6, but n \* 2 is 8: .* has n = 4"):
+            loaded(array(4, 4))
 
 
 def test_in_processes():

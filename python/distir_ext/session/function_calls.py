@@ -268,7 +268,7 @@ class FunctionCalls:
         """
         spec = self.spec
         held = held or self.held
-        cutter = ArgumentCutter(held.workers, held.sizes, spec.dividing)
+        cutter = ArgumentCutter(held.workers, held.sizes, spec.dividing, spec.size_names)
         cuts = cutter.cut(
             [
                 Argument(param, value, f'input "{param.name}" of "{spec.name}"')

@@ -8,7 +8,7 @@ is cut in two binds ``n`` to 8 and gives each device a box of 4 x 4 elements. So
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,12 +71,16 @@ class SizeBinding:
     def check_computed(self) -> None:
         """Checks the dimensions whose sizes are computed from others, once all of them are bound.
 
+        Those of weights are checked again, as inputs may state the others.
+
         Raises:
             ValueError: one has another size; names it and what the others were bound by.
         """
-        for dim, size, where in self._computed:
-            wanted = size_of(dim, self.numbers)
-            if wanted is None or dim in self.sizes:
+        plain = {name: size for name, size in self.numbers.items() if names_in(name) == [name]}
+        bound = [(dim, *found) for dim, found in self.sizes.items() if dim not in plain]
+        for dim, size, where in [*bound, *self._computed]:
+            wanted = size_of(dim, plain)
+            if wanted is None:
                 self.check(dim, size, where)
             elif wanted != size:
                 known = ", ".join(
@@ -125,6 +129,7 @@ class ArgumentCutter:
         workers: The workers that get the shards.
         known: Sizes of symbolic dimensions bound before.
         dividing: Those that have to divide, and why (:class:`FunctionSpec`).
+        size_names: Variables in sizes of parameters and results.
     """
 
     def __init__(
@@ -132,8 +137,10 @@ class ArgumentCutter:
         workers: Workers,
         known: Sizes | None = None,
         dividing: Mapping[str, str] | None = None,
+        size_names: Collection[str] = (),
     ) -> None:
         self.binding = SizeBinding(known)
+        self._size_names = size_names
         self._dividing = dividing or {}
         self._workers = workers
         self._arrays: list[HostArray | ArrayInParts] = []
@@ -152,6 +159,8 @@ class ArgumentCutter:
         taken = [self._take(each.value, each.param.spec, each.where) for each in arguments]
         for each, value in zip(arguments, taken, strict=True):
             if isinstance(each.param.spec, NumberSpec) and type(value) is int:
+                if value < 0 and each.param.name in self._size_names:
+                    raise ValueError(f"{each.where} is {value}, which is no size")
                 self.binding.check(each.param.name, value, each.where)
         self.binding.check_computed()
         return [

@@ -24,6 +24,7 @@ from distir_ext.signature.specs import (
     TupleSpec,
     ValueSpec,
     leaves,
+    size_names,
 )
 from distir_ext.text.printable import shown
 
@@ -113,6 +114,14 @@ class FunctionSpec:
             raise ValueError(f'function "{self.name}" has two programs for devices {repeated}')
         self._check_params()
         self._check_results()
+
+    @cached_property
+    def size_names(self) -> frozenset[str]:
+        """Variables in the sizes of parameters and results."""
+        types = [each.spec for each in self.params] + [self.result]
+        return frozenset(
+            name for each in types for leaf in leaves(each) for name in size_names(leaf)
+        )
 
     @cached_property
     def programs_of(self) -> dict[int, tuple[Program, ...]]:

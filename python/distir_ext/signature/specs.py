@@ -247,6 +247,16 @@ def leaves(spec: Spec) -> Iterator[Leaf]:
         yield spec
 
 
+def size_names(leaf: Leaf) -> Iterator[str]:
+    """Yields the variables in the sizes of a type."""
+    if isinstance(leaf, TensorSpec):
+        dims: Sequence[Dim | None] = leaf.shape
+    else:
+        dims = leaf.dims or () if isinstance(leaf, ShapeSpec) else ()
+    for dim in dims:
+        yield from names_in(dim) if dim is not None else ()
+
+
 def unflatten(spec: Spec, values: Iterator[Any]) -> Any:
     """Nests values, given in the order of :func:`leaves`, as tuples of the type's form."""
     if isinstance(spec, TupleSpec):
