@@ -167,6 +167,7 @@ def test_what_contradicts_is_refused(session_of):
     for value, error, text in (
         ((5, 2), ValueError, r'input "sh" of "main" has 2 sizes \[5, 2\], expected 1: shape\[n\]'),
         ((-1,), ValueError, 'entry 0 of input "sh" of "main" is n = -1, which is no size'),
+        ((2**70,), ValueError, 'input "sh" of "main" has the size .*, which is no int64'),
         ((1.5,), TypeError, 'input "sh" of "main" is tuple, expected shape'),
         (5, TypeError, 'input "sh" of "main" is int, expected shape'),
     ):

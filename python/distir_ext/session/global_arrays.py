@@ -326,9 +326,12 @@ def _number(value: Any, spec: NumberSpec, where: str) -> int | float | bool:
 
 def _shape(value: Any, where: str) -> tvm_ffi.Shape:
     try:
-        return tvm_ffi.Shape(tuple(operator.index(each) for each in value))
+        sizes = tuple(operator.index(each) for each in value)
     except TypeError as error:
         raise TypeError(f"{where} is {type(value).__name__}, expected shape") from error
+    if large := [size for size in sizes if not -(2**63) <= size < 2**63]:
+        raise ValueError(f"{where} has the size {large[0]}, which is no int64")
+    return tvm_ffi.Shape(sizes)
 
 
 def _is_of(spec: Leaf, returned: Any) -> bool:
