@@ -207,6 +207,7 @@ KERNELS = {
         "nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.relu not_equal power round sign sinh square "
         "trunc"
     ),
+    "compile/integer_division.py": relax_names("divide floor_divide floor_mod mod"),
     "compile/kernels/not_a_number.py": relax_names(
         "add divide floor_divide floor_mod max maximum min minimum multiply nn.leakyrelu sign "
         "subtract"

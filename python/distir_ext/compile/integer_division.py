@@ -26,7 +26,7 @@ __all__ = ["guard_divisions", "legalizations"]
 
 _QUOTIENTS = (tirx.Div, tirx.FloorDiv)
 _DIVISIONS = (*_QUOTIENTS, tirx.Mod, tirx.FloorMod)
-_OPERATORS = ("divide", "floor_divide", "mod", "floor_mod")
+_OPERATORS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
 
 
 def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]:
@@ -36,7 +36,7 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
         others: Legalisations by operator.
     """
     made = dict(others)
-    for name in (f"relax.{each}" for each in _OPERATORS):
+    for name in _OPERATORS:
         other = made.get(name) or tvm.ir.Op.get(name).get_attr("FLegalize")
         made[name] = _with_unknown_zero(other)
     return made

@@ -312,11 +312,6 @@ def test_near_matches_and_lines_are_said():
     ("function", "arguments", "message"),
     [
         (
-            lambda x: jnp.exp(1j * x),
-            (like(4),),
-            "the type tensor<4xcomplex<f32>>, for whose elements Relax has no dtype",
-        ),
-        (
             lambda x: lax.reduce(x, 0.0, lambda a, b: lax.reduce_precision(a + b, 4, 3), (0,)),
             (like(4),),
             "has a region with stablehlo.reduce_precision, which kernels do not compute",
@@ -326,13 +321,26 @@ def test_near_matches_and_lines_are_said():
             (like(4),),
             "to 4 bits of exponent and 3 of mantissa",
         ),
-        (lambda x: x.astype("float8_e4m3fn"), (like(4),), "for whose elements Relax has no dtype"),
     ],
 )
 def test_forms_that_have_no_translation(function, arguments, message):
     with pytest.raises(ValueError, match="cannot be imported") as error:
         from_exported(exported(function, *arguments))
     assert message in str(error.value)
+
+
+def test_dtypes_that_are_not_imported_are_named_once_with_a_line():
+    for function, dtype, name in [
+        (lambda x: jnp.fft.fft(x).real, "float32", "complex64"),
+        (lambda x: x.real, "complex64", "complex64"),
+        (lambda x: x.astype("int4") + 1, "float32", "int4"),
+        (lambda x: x.astype("float32"), "uint4", "uint4"),
+        (lambda x: x.astype("float8_e4m3fn"), "float32", "float8_e4m3fn"),
+    ]:
+        with pytest.raises(ValueError, match="the program computes in") as error:
+            from_exported(exported(function, jax.ShapeDtypeStruct((4,), dtype)))
+        text = str(error.value)
+        assert re.search(rf"in {name} \(.*test_import.py:\d+\), which is not", text), text
 
 
 @pytest.mark.parametrize(

@@ -318,6 +318,8 @@ def test_integers_are_divided_by_any_number():
             *(x // y, x % y, *jnp.divmod(x, y), jnp.power(y, abs(y))),
             *(jnp.gcd(x[4:], y[4:]), jnp.lcm(x[4:], y[4:]), jnp.gcd(x * 0, y)),
             jnp.where(y == 0, -5, lax.div(x, y)),  # of two constants, JAX itself ends here
+            lax.reduce(x, np.int32(0), lambda a, b: lax.max(a, lax.rem(b, b * 0)), (0,)),
+            lax.reduce(x, np.int32(-7), lambda a, b: lax.max(a, lax.div(b, b * 0)), (0,)),
             *(jnp.arange(6) // jnp.arange(6), jnp.arange(6) % jnp.arange(6)),
         )
 

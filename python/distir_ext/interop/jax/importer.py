@@ -33,6 +33,7 @@ from distir_ext.interop.jax.shardings import Shardings
 from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
     UnsupportedError,
+    foreign_dtypes,
     functions_of,
     parse,
 )
@@ -199,6 +200,12 @@ def _inputs_first(names: Sequence[str], weights: Sequence[str]) -> tuple[list[in
 def _raise_problems(program: Program) -> None:
     if not program.problems:
         return
+    if dtypes := foreign_dtypes(program.functions.values()):
+        named = [f"{dtype} ({place})" if place else dtype for dtype, place in dtypes.items()]
+        raise ValueError(
+            f"the program computes in {', '.join(named)}, which is not imported; dtypes are bool, "
+            "integers of 8 to 64 bits, float16, bfloat16, float32 and float64"
+        )
     lines = [f"{reason} ({place})" if place else reason for reason, place in program.problems]
     more = len(lines) - _LISTED
     shown = [*lines[:_LISTED], *([f"and {more} more"] if more > 0 else [])]

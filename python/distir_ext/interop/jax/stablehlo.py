@@ -6,7 +6,7 @@ Everything that knows the bindings' classes of types, attributes and locations i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -29,6 +29,7 @@ _DTYPES = {
     **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
 _TOKEN = "!stablehlo.token"  # which orders effects; here a boolean that nothing reads
+_LINE = re.compile(r"\bline \d+|:\d+$")
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|-?\d[\d.]*(?:[eE][+-]?\d+)?")
 
 
@@ -124,12 +125,39 @@ def open_tensor_of(mlir_type: Any) -> tuple[tuple[int | None, ...], str]:
         raise UnsupportedError(f"has the type {mlir_type}, which is no tensor") from None
     dtype = _DTYPES.get(str(tensor.element_type))
     if dtype is None:
-        raise UnsupportedError(f"has the type {mlir_type}, for whose elements Relax has no dtype")
+        raise UnsupportedError(f"is of {_name_of(str(tensor.element_type))}, which is not imported")
     sizes = (
         None if tensor.is_dynamic_dim(dim) else int(tensor.get_dim_size(dim))
         for dim in range(tensor.rank)
     )
     return tuple(sizes), dtype
+
+
+def foreign_dtypes(functions: Iterable[Operation]) -> dict[str, str]:
+    """The dtypes of a module that are not imported, each with where it is first, or ``""``."""
+    found: dict[str, str] = {}
+    for function in functions:
+        for op in nested_operations(function):
+            for value in (*op.operands, *op.results):
+                try:
+                    element = str(ir.RankedTensorType(value.type).element_type)
+                except (TypeError, ValueError):
+                    continue
+                if element not in _DTYPES and not found.get(_name_of(element)):
+                    place = where(op)
+                    found[_name_of(element)] = place if _LINE.search(place) else ""
+    return found
+
+
+def _name_of(element: str) -> str:
+    """NumPy's name, or that of ml_dtypes, of a type of MLIR."""
+    if whole := re.fullmatch(r"(u?)i(\d+)", element):
+        return f"{whole[1]}int{whole[2]}"
+    if parts := re.fullmatch(r"complex<f(\d+)>", element):
+        return f"complex{2 * int(parts[1])}"
+    if small := re.fullmatch(r"f(\d+)(E\w+)", element):
+        return f"float{small[1]}_{small[2].lower()}"
+    return element
 
 
 def shape_of(value: Value) -> tuple[int, ...]:

@@ -96,6 +96,9 @@ def reshaped(writer: Writer, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr
     """A tensor in another shape."""
     if writer.is_shaped(x, shape):
         return x
+    if any(isinstance(size, int) and size == 0 for size in shape):
+        # A 0 is to Relax's reshape the size that its operand has.
+        return writer.emit(relax_op.zeros(list(shape), str(x.ty.dtype)))
     return writer.emit(relax_op.reshape(x, list(shape)))
 
 
