@@ -51,7 +51,7 @@ def annotated(mod, axis: str = "tp"):
         for gv, function in mod.functions.items()
         if isinstance(function, relax.Function) and len(function.params) == 2
     )
-    return dx.annotate(mod, dx.Mesh((2, 2), ("dp", axis)), {".*": (None, axis)}, func=main)
+    return dx.annotate(mod, dx.Mesh((2, 2), ("dp", axis)), {"(?s).*": (None, axis)}, func=main)
 
 
 ENTITIES: dict[str, Callable[[str], object]] = {

@@ -20,7 +20,7 @@ from distir_ext.text.printable import printable
 from distir_ext.text.progress import PATIENCE, counting_bar
 
 
-def check(entity, kind, folder, outputs=tuple(OUTPUTS)):
+def check(entity, kind, folder, outputs):
     name = NAMES[kind]
     program = Program(ENTITIES[entity](name), folder, name)
     for output in outputs:
@@ -33,19 +33,21 @@ def check(entity, kind, folder, outputs=tuple(OUTPUTS)):
                 raise AssertionError(f"{output}, {kind}") from error
 
 
+def outputs_of(entity):
+    """All of them; what matplotlib draws, which takes seconds, of entities whose names it draws."""
+    are_drawn = entity in ("kernel", "mesh axis", "variable")
+    return [each for each in OUTPUTS if each != "figures" or are_drawn]
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("entity", ENTITIES)
 def test_every_output_has_hostile_names_as_text(entity, tmp_path):
-    # What matplotlib draws takes seconds: those entities whose names it draws.
-    are_drawn = entity in ("kernel", "mesh axis", "variable")
-    outputs = [each for each in OUTPUTS if each != "figures" or are_drawn]
-    check(entity, "all at once", tmp_path, outputs)
+    check(entity, "all at once", tmp_path, outputs_of(entity))
 
 
-@pytest.mark.large
 @pytest.mark.parametrize("entity", ENTITIES)
 def test_every_output_takes_long_names(entity, tmp_path):
-    check(entity, "a million letters", tmp_path)
+    check(entity, "a million letters", tmp_path, outputs_of(entity))
 
 
 @pytest.mark.every_case

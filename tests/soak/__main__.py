@@ -7,4 +7,4 @@ import sys
 from .soak import soak
 
 if __name__ == "__main__":
-    print(soak(float(sys.argv[1]) if sys.argv[1:] else 60.0))
+    soak(float(sys.argv[1]) if sys.argv[1:] else 60.0)

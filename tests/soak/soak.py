@@ -201,7 +201,12 @@ def _is_expected(error: Exception) -> bool:
 def _hosts() -> Iterator[dx.Hosts]:
     """Two agents of this machine."""
     token = "of a soak, and of no use elsewhere"
-    environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        TOKEN_VARIABLE: token,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONFAULTHANDLER": "1",
+    }
     agents = [
         subprocess.Popen(
             [sys.executable, "-m", "distir_ext", "host", "--bind", "127.0.0.1:0"],
@@ -221,9 +226,21 @@ def _hosts() -> Iterator[dx.Hosts]:
         for agent in agents:
             agent.terminate()
         for agent in agents:
-            agent.wait(20)
+            _wait(agent)
             assert agent.stdout is not None
             agent.stdout.close()
+
+
+def _wait(agent: subprocess.Popen[str]) -> None:
+    """Waits until it has ended; if it does not, its threads are printed."""
+    try:
+        agent.wait(_HANGS_AFTER)
+    except subprocess.TimeoutExpired:
+        agent.send_signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            agent.wait(10)
+        agent.kill()
+        raise
 
 
 def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None) -> str:
@@ -271,7 +288,9 @@ def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None
             thread.start()
         for thread in threads:
             thread.join()
+        done = ", ".join(f"{name} {count}" for name, count in sorted(uses.done.items()))
+        print(done, flush=True)
         if problems:
             raise AssertionError(f"seed {seed}: " + "\n".join(problems))
         before.check()
-    return ", ".join(f"{name} {count}" for name, count in sorted(uses.done.items()))
+    return done

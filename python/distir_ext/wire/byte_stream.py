@@ -16,6 +16,10 @@ from distir_ext.wire.tls import Tls, WaitingError
 _Result = TypeVar("_Result")
 
 
+class DeadlineError(TimeoutError):
+    """The deadline of a stream is over, whose connection may be as good as before."""
+
+
 class ByteStream(Protocol):
     """Stream that frames are written to and read from: a socket, or a :class:`Stream`."""
 
@@ -159,7 +163,7 @@ class Stream:
     def _complete(self, event: int, attempt: Callable[[], _Result]) -> _Result:
         while True:
             if time.monotonic() > self._deadline:
-                raise TimeoutError("it took too long")
+                raise DeadlineError("it took too long")
             try:
                 return attempt()
             except BlockingIOError as error:

@@ -140,12 +140,20 @@ def receive_answer(stream: Stream) -> Any:
         ChannelClosedError: the connection has ended, or its time is over.
         ValueError: the received bytes are no frame.
     """
-    answer = receive(stream)
-    if not isinstance(answer, dict) or not answer.keys() & {"answer", "refused"}:
+    return answer_of(receive(stream))
+
+
+def answer_of(message: Any) -> Any:
+    """Returns the answer in a message of a host.
+
+    Raises:
+        RefusedByHostError: the host refuses; the message has its reason.
+    """
+    if not isinstance(message, dict) or not message.keys() & {"answer", "refused"}:
         raise RefusedByHostError("what it answers makes no sense")
-    if "refused" in answer:
-        raise RefusedByHostError(printable(str(answer["refused"])))
-    return answer["answer"]
+    if "refused" in message:
+        raise RefusedByHostError(printable(str(message["refused"])))
+    return message["answer"]
 
 
 def accept(stream: Stream, credentials: Credentials) -> str:

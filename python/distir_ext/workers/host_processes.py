@@ -62,8 +62,7 @@ class HostProcesses(ABC):
     Attributes:
         name: Of the host, for messages; empty for this one.
         address: Of the host; empty for this one.
-        line: A connection to the host on which nothing arrives unasked but its end, if there is
-            one.
+        line: A connection to the host, if there is one; it answers on it, and its end shows.
         lost: Whether the host has stopped to answer.
     """
 

@@ -1,4 +1,4 @@
-"""Watches host connections for disconnects."""
+"""Watches host connections for disconnects; anything else that arrives there is an answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lines:
         self._workers_of = {line.fileno(): ranks for line, ranks in workers_of.items()}
         self._epoll = select.epoll()
         for descriptor in self._workers_of:
-            self._epoll.register(descriptor, select.EPOLLIN)
+            self._epoll.register(descriptor, select.EPOLLRDHUP)
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable when a connection has ended."""

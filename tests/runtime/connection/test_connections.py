@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -20,7 +22,7 @@ from distir_ext.wire.connections import (
 )
 from distir_ext.wire.credentials import Credentials
 from distir_ext.wire.tokens import read_token
-from distir_ext.workers.hosts import host_agent, remote_processes
+from distir_ext.workers.hosts import remote_processes
 
 
 @pytest.mark.parametrize(
@@ -146,17 +148,35 @@ def test_modules_that_a_host_lacks(agents):
         Session(1, workers=hosts, imports=["no_such_module"])
 
 
-def test_an_agent_that_is_interrupted_ends_without_a_traceback(monkeypatch, tmp_path):
-    class Interrupted:
-        def __init__(self, *arguments):
-            """Listens."""
+_HOST_WITH_THREADS = """
+import os, signal, sys, threading, time
+from distir_ext import cli
 
-        @property
-        def address(self):
-            raise KeyboardInterrupt
+def send(number):  # to a thread that is not the main one
+    while not os.path.exists("listens"):
+        time.sleep(0.01)
+    signal.pthread_kill(threading.get_ident(), number)
+    threading.Event().wait()
 
-    monkeypatch.setattr(host_agent, "HostAgent", Interrupted)
-    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+threading.Thread(target=send, args=(int(sys.argv[1]),)).start()  # and never ends
+cli.main(["host", "--bind", "127.0.0.1:0", "--token-file", sys.argv[2]])
+"""
+
+
+def test_an_agent_ends_with_a_signal(tmp_path):
+    """Whichever thread is given it, and whatever threads there are; without a traceback."""
     token = tmp_path / "token"
     assert cli.main(["token", str(token)]) == 0
-    assert cli.main(["host", "--token-file", str(token)]) == 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        command = [sys.executable, "-c", _HOST_WITH_THREADS, str(int(number)), str(token)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        ) as host:
+            assert host.stdout.readline().startswith("listening at ")
+            (tmp_path / "listens").touch()
+            try:
+                _, said = host.communicate(timeout=60)
+            finally:
+                host.kill()
+            assert (host.returncode, said) == (0, ""), number
+        (tmp_path / "listens").unlink()

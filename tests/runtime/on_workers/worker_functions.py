@@ -73,6 +73,11 @@ def fail_with(length):
     raise ValueError("x" * length)
 
 
+@tvm_ffi.register_global_func("distir.test.fail_saying", override=True)
+def fail_saying(text):
+    raise ValueError(text)
+
+
 @tvm_ffi.register_global_func("distir.test.sleep_and_fail", override=True)
 def sleep_and_fail(seconds):
     time.sleep(seconds)

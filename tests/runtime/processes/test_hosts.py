@@ -32,6 +32,7 @@ from distir_ext.wire.byte_stream import Stream
 from distir_ext.wire.channel import receive, send
 from distir_ext.wire.tokens import TOKEN_VARIABLE
 from distir_ext.workers.hosts.remote_processes import RemoteProcesses
+from distir_ext.workers.lines import Lines
 from distir_ext.workers.processes import ProcessWorkers
 
 # Ranks 0 and 1 are on the first host, 2 and 3 on the second.
@@ -390,12 +391,17 @@ def test_failures_many_times(agents):
 
 
 def test_a_slow_host_is_not_taken_for_lost():
-    """It says why a worker has ended; on a host that is busy that takes longer than a look."""
+    """What it answers late is not taken for another answer; only one that says nothing is lost."""
     ours, its = (Stream(each) for each in socket.socketpair())
     host = object.__new__(RemoteProcesses)
-    host.lost, host.name, host.line = False, "a", ours
+    host.lost, host.name, host.line, host._lost_after = False, "a", ours, 4.0
+    host._begin_to_ask()
+    lines = Lines({ours: [1]})
 
     def answer():
+        assert receive(its) == {"request": "status", "ranks": [1]}
+        time.sleep(2.5)
+        send(its, {"answer": [["reduce", "its peer"]]})
         assert receive(its) == {"request": "how_it_ended", "rank": 1}
         time.sleep(2.5)
         send(its, {"answer": "process 7 was ended by SIGKILL"})
@@ -403,9 +409,18 @@ def test_a_slow_host_is_not_taken_for_lost():
     thread = threading.Thread(target=answer)
     thread.start()
     try:
+        assert host.status([1]) == [("", "")]
+        time.sleep(1.0)
+        assert lines.ended() == []
         assert host.how_it_ended(1) == "process 7 was ended by SIGKILL"
         assert not host.lost
+        host._lost_after = 1.0
+        assert host.how_it_ended(1) == "host a was lost"
+        assert host.lost
+        its.close()
+        assert lines.ended() == [1]
     finally:
         thread.join()
+        lines.close()
         ours.close()
         its.close()

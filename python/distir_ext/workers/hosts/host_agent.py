@@ -117,6 +117,7 @@ class HostAgent:
         self._mutex = threading.Lock()
         self._sessions: dict[str, _HostedSession] = {}
         self._threads: set[threading.Thread] = set()
+        self._ends = False
 
     def _check_tls(self) -> None:
         """Finds out before anybody connects that there is no OpenSSL, or a file of no use."""
@@ -176,6 +177,7 @@ class HostAgent:
         """Ends all sessions and their processes, and has :meth:`serve` return."""
         interrupt(self._listener)
         with self._mutex:
+            self._ends = True
             sessions, threads = list(self._sessions.values()), list(self._threads)
         for session in sessions:
             session.interrupt()
@@ -229,10 +231,12 @@ class HostAgent:
         if opening.versions != versions():
             theirs, ours = ", ".join(opening.versions), ", ".join(versions())
             raise RefusedError(f"it has {ours}, the controller has {theirs}")
+        session = _HostedSession(stream, opening, self._credentials)  # may load libraries
         with self._mutex:
+            if self._ends:
+                raise RefusedError("it ends")
             if opening.session in self._sessions:
                 raise RefusedError("it has a session of this name")
-            session = _HostedSession(stream, opening, self._credentials)
             self._sessions[opening.session] = session
             self._threads.add(threading.current_thread())
         try:

@@ -10,19 +10,20 @@ import selectors
 import socket
 import time
 import warnings
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from distir_ext.text.printable import printable
-from distir_ext.wire.byte_stream import Stream
-from distir_ext.wire.channel import ChannelClosedError, send
+from distir_ext.wire.byte_stream import DeadlineError, Stream
+from distir_ext.wire.channel import ChannelClosedError, FrameReader, send
 from distir_ext.wire.connections import is_loopback, keep_watch
 from distir_ext.wire.credentials import UNENCRYPTED, Credentials
 from distir_ext.wire.handshake import (
     NotConnectedError,
     RefusedByHostError,
+    answer_of,
     connect,
-    receive_answer,
 )
 from distir_ext.wire.tokens import read_token
 from distir_ext.workers.backends import sends_in_the_clear
@@ -33,12 +34,13 @@ from distir_ext.workers.hosts.hosts import Hosts
 from distir_ext.workers.hosts.tree import Subtree, subtrees, usual_fanout
 from distir_ext.workers.hosts.versions import versions
 
-# How long an agent may take to answer, in seconds, when all that it has to do is to look.
-_ANSWER_LIMIT = 2.0
+# How long an agent is waited for, in seconds, when all that it has to do is to look. One that is
+# slow is not lost: what it answers later is read then.
+_LOOK_LIMIT = 2.0
 
-# The same where a worker has been lost: the agent waits for its end, and a host on which many end
-# at a time may be slow to say so. Whoever gives up earlier takes the host itself for lost.
-_REASON_LIMIT = 20.0
+
+class _LateError(RuntimeError):
+    """A host has not answered yet."""
 
 
 class RemoteProcesses(HostProcesses):
@@ -77,6 +79,7 @@ class RemoteProcesses(HostProcesses):
         self._session = session
         self._num_workers = num_workers
         self._lost_after = lost_after
+        self._begin_to_ask()
         self.line: Stream = self._connect(
             "session",
             {
@@ -88,6 +91,10 @@ class RemoteProcesses(HostProcesses):
                 "lost_after": lost_after,
             },
         )
+
+    def _begin_to_ask(self) -> None:
+        self._reader = FrameReader()
+        self._asked: deque[float] = deque()  # when it was asked what it has not answered
 
     def _connect(self, purpose: str, opening: dict[str, Any]) -> Stream:
         opening["session"] = self._session
@@ -118,7 +125,7 @@ class RemoteProcesses(HostProcesses):
             below: Addresses of hosts to which it passes on, and ranks that each of them reaches.
         """
         lists = {"hosts": hosts, "below": below}
-        self._send(
+        self._ask(
             {"request": "start"} | {name: [list(e) for e in each] for name, each in lists.items()}
         )
 
@@ -128,7 +135,7 @@ class RemoteProcesses(HostProcesses):
         Raises:
             RuntimeError: the agent could not start them.
         """
-        self._receive()
+        self._receive(self._lost_after)
 
     def abort(self) -> None:
         self._tell({"request": "abort"})
@@ -153,7 +160,8 @@ class RemoteProcesses(HostProcesses):
 
     def how_it_ended(self, rank: int) -> str:
         request = {"request": "how_it_ended", "rank": rank}
-        return printable(str(self._look(request, f"host {self.name} was lost", _REASON_LIMIT)))
+        lost = f"host {self.name} was lost"
+        return printable(str(self._look(request, lost, self._lost_after)))
 
     def forget(self) -> None:
         self.line.forget()
@@ -167,28 +175,47 @@ class RemoteProcesses(HostProcesses):
             with contextlib.suppress(RuntimeError):
                 self._send(request)
 
-    def _look(self, request: dict[str, Any], otherwise: Any, limit: float = _ANSWER_LIMIT) -> Any:
-        """Asks an agent that may be gone."""
+    def _look(self, request: dict[str, Any], otherwise: Any, limit: float = _LOOK_LIMIT) -> Any:
+        """Asks an agent that may be gone, or slow."""
         if not self.lost:
             with contextlib.suppress(RuntimeError):
-                self._send(request)
-                return self._receive(limit)
+                end = time.monotonic() + limit
+                while self._asked:  # what was too late for whoever asked
+                    self._receive(end - time.monotonic())
+                self._ask(request)
+                return self._receive(end - time.monotonic())
         return otherwise
 
+    def _ask(self, request: dict[str, Any]) -> None:
+        self._send(request)
+        self._asked.append(time.monotonic())
+
     def _send(self, request: dict[str, Any]) -> None:
-        self.line.limit(_ANSWER_LIMIT)
+        self.line.limit(self._lost_after)
         try:
             send(self.line, request)
         except ChannelClosedError:
             self._fail("has ended the connection")
 
-    def _receive(self, limit: float = _ANSWER_LIMIT) -> Any:
+    def _receive(self, limit: float) -> Any:
+        """The answer to what was asked first.
+
+        Raises:
+            _LateError: it takes longer than the limit, and not so long that the host is lost.
+            RuntimeError: the host is lost, or refuses.
+        """
         self.line.limit(limit)
         try:
-            return receive_answer(self.line)
+            found = self._reader.read(self.line)
+            assert found is not None, "the line waits"
+            self._asked.popleft()
+            return answer_of(found[0])
         except RefusedByHostError as error:
             raise RuntimeError(f"host {self.name}: {error}") from error
         except (ChannelClosedError, ValueError) as error:
+            is_late = isinstance(error.__cause__, DeadlineError)
+            if is_late and time.monotonic() - self._asked[0] < self._lost_after:
+                raise _LateError(f"host {self.name} does not answer: {error}") from error
             self._fail(f"does not answer: {error}")
         finally:
             self.line.limit(math.inf)
