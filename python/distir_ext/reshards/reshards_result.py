@@ -145,7 +145,7 @@ class Reshard:
         return self.seconds * self.count
 
     def __str__(self) -> str:
-        text = f"{shortened(self.tensors)}: {self.source or '?'} -> {self.target or '?'}"
+        text = shown(f"{shortened(self.tensors)}: {self.source or '?'} -> {self.target or '?'}")
         if self.operators:
             text += f" for {', '.join(map(shown, self.operators))}"
         size, seconds = amount(self.total_bytes, "B"), amount(self.total_seconds, "s")

@@ -136,7 +136,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(agents):
     with pytest.raises(
         RuntimeError, match=f"host {second}: it has no connection to host {address}"
     ):
-        agent._receive()
+        agent._receive(20.0)
     channel.close()
     agent.close()
 

@@ -391,7 +391,7 @@ def test_failures_many_times(agents):
 
 
 def test_a_slow_host_is_not_taken_for_lost():
-    """What it answers late is not taken for another answer; only one that says nothing is lost."""
+    """A late answer is not taken for another one; only a host that says nothing is lost."""
     ours, its = (Stream(each) for each in socket.socketpair())
     host = object.__new__(RemoteProcesses)
     host.lost, host.name, host.line, host._lost_after = False, "a", ours, 4.0
