@@ -43,7 +43,7 @@ class WeightHint:
     size: int = field(default=0, compare=False)
     """Expected number of columns (rows) in all, in elements. Not checked if it is 0."""
 
-    why: str = field(default="", compare=False)
+    why: str = field(default="", compare=False, repr=False)
     """Why the mode is none, where the weight was detected; reports say it."""
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class LayerHint:
     shardable: bool = True
     """True if it may be sharded at all."""
 
-    why: str = field(default="", compare=False)
+    why: str = field(default="", compare=False, repr=False)
     """Evidence for its type, if the layer was detected."""
 
     def __post_init__(self) -> None:
