@@ -45,6 +45,7 @@ def test_every_output_has_hostile_names_as_text(entity, tmp_path):
     check(entity, "all at once", tmp_path, outputs_of(entity))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("entity", ENTITIES)
 def test_every_output_takes_long_names(entity, tmp_path):
     check(entity, "a million letters", tmp_path, outputs_of(entity))

@@ -121,7 +121,7 @@ class Uses:
             for user in users:
                 user.start()
             for user in users:
-                user.join(_HANGS_AFTER)
+                user.join(2 * _HANGS_AFTER)  # a start may take as long as the session's limit
                 if user.is_alive():
                     problems.append(f"a thread hangs with {session!r}")
                     faulthandler.dump_traceback(all_threads=True)

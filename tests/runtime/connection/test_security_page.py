@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 from tests.runtime.connection.listeners import TOKEN
 
-from distir_ext.text import json_file, regular_file
+from distir_ext.launch import introductions
+from distir_ext.params.memory_file import MemoryFile
+from distir_ext.saved import module_text, saving, state
+from distir_ext.text import json_file, printable, regular_file, yaml_text
 from distir_ext.wire import channel, handshake, strangers, tokens
 from distir_ext.wire.byte_stream import Stream
+from distir_ext.workers import host_processes
 from distir_ext.workers.hosts.host_agent import HostAgent
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
@@ -34,6 +38,16 @@ BEFORE_THE_PROOF = (
         f"a header has at most {channel._LONGEST_HEADER >> 20} MiB",
         f"at most {regular_file.MOST_INDEX_BYTES // 10**6} MB and some four million values",
         f"A token of {tokens._FEWEST_BITS} random bits cannot be found",
+        f"while the session starts (no less than {host_processes.LEAST_START_LIMIT:g} s then)",
+        f"Each text of a failure is cut to {channel.LONGEST_FAILURE:,} characters",
+        f"words of more than {printable.LONGEST} characters are cut",
+        f"without anchors and numbers of more than {yaml_text._LONGEST_NUMBER} characters, "
+        f"at most {yaml_text.MOST_BYTES >> 10} KiB)",
+        f"`program.json` (at most {saving._MOST_MANIFEST_BYTES >> 10} KiB)",
+        f"at most {module_text.MOST_BYTES // 10**6} MB. TVM trusts such a text",
+        f"nodes refer to earlier ones, at most {module_text._MOST_LEVELS:,} deep",
+        f"names of arrays, at most {state._MOST_LEVELS} deep",
+        f"read as at most {introductions._MOST_BYTES >> 10} KiB of JSON",
     ],
 )
 def test_numbers_are_those_of_the_code(sentence):
@@ -103,6 +117,14 @@ def test_a_stranger_too_many_costs_no_thread(monkeypatch):
     assert [raw.fileno() for raw in raws[:2]] == [-1, -1]
     for raw in [*served, *(other for _, other in pairs)]:
         raw.close()
+
+
+def test_files_in_memory_are_sealed_against_being_shortened():
+    memory = MemoryFile()
+    memory.grow(100)
+    with memory.path.open("r+b") as others, pytest.raises(PermissionError):
+        others.truncate(50)
+    memory.close()
 
 
 RUNS_DATA = r"""(?x)
