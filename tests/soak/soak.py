@@ -121,7 +121,7 @@ class Uses:
             for user in users:
                 user.start()
             for user in users:
-                user.join(2 * _HANGS_AFTER)  # a start may take as long as the session's limit
+                user.join(_HANGS_AFTER)
                 if user.is_alive():
                     problems.append(f"a thread hangs with {session!r}")
                     faulthandler.dump_traceback(all_threads=True)
@@ -234,7 +234,7 @@ def _hosts() -> Iterator[dx.Hosts]:
 def _wait(agent: subprocess.Popen[str]) -> None:
     """Waits until it has ended; if it does not, its threads are printed."""
     try:
-        agent.wait(_HANGS_AFTER)
+        agent.wait(20)
     except subprocess.TimeoutExpired:
         agent.send_signal(signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):

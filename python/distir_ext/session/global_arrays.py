@@ -76,7 +76,11 @@ class SizeBinding:
         Raises:
             ValueError: one has another size; names it and what the others were bound by.
         """
-        plain = {name: size for name, size in self.numbers.items() if names_in(name) == [name]}
+        plain = {
+            name: size
+            for name, size in self.numbers.items()
+            if name.isidentifier() or names_in(name) == [name]
+        }
         bound = [(dim, *found) for dim, found in self.sizes.items() if dim not in plain]
         for dim, size, where in [*bound, *self._computed]:
             wanted = size_of(dim, plain)
