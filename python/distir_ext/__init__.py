@@ -20,6 +20,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.annotate.mutator import ShardingMutator
     from distir_ext.annotate.patterns import annotate
     from distir_ext.compile.entry import build, lower
+    from distir_ext.compile.kernels import flash_attention
     from distir_ext.explain import rules
     from distir_ext.explain.printing import script
     from distir_ext.explain.provenance import explain
@@ -50,6 +51,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.workers.backends import Backend, register_backend, unregister_backend
 
     nvidia.install()
+    flash_attention.install()
     installing.install()
     reports.install()
     pass_checks.install()

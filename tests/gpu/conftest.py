@@ -323,12 +323,19 @@ def num_devices() -> int:
     return NUM_DEVICES
 
 
+@contextlib.contextmanager
+def open_processes(count: int) -> Iterator[dx.Session]:
+    """A session of processes for programs."""
+    with environment_of_processes(count, runs_programs=True):
+        session = dx.Session(count, ccl="nccl", workers="processes")
+    with session:
+        yield session
+
+
 @pytest.fixture(scope="session")
 def process_session() -> Iterator[dx.Session]:
-    """A session of processes for programs."""
-    with environment_of_processes(PROCESSES, runs_programs=True):
-        session = dx.Session(PROCESSES, ccl="nccl", workers="processes")
-    with session:
+    """The session of processes that tests share."""
+    with open_processes(PROCESSES) as session:
         yield session
 
 
@@ -339,9 +346,11 @@ def open_session(
     """Sessions for programs, with so many workers or more."""
 
     def find(num_workers: int) -> contextlib.AbstractContextManager[dx.Session]:
-        need_workers(worker_kind, num_workers)
         if worker_kind == "threads":
+            need_workers(worker_kind, num_workers)
             return dx.Session(num_workers, ccl="nccl")
+        if num_workers > PROCESSES:
+            return open_processes(num_workers)
         return contextlib.nullcontext(request.getfixturevalue("process_session"))
 
     return find

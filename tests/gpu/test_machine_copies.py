@@ -94,7 +94,8 @@ class Branches:
         return y
 
 
-def test_branches_on_the_device(target):
+def test_branches_on_the_device(target, need):
+    need(2)
     mesh = dx.Mesh((2,), ("d",))
     exe = dx.build(dx.annotate(Branches, mesh, {"x": ("d", None)}), target=target)
     x = np.arange(16, dtype="float32").reshape(4, 4)
@@ -104,8 +105,9 @@ def test_branches_on_the_device(target):
             np.testing.assert_array_equal(main(x, np.array(chosen)).numpy(), expected)
 
 
-def test_a_copy_to_the_gpu_of_the_worker(target):
+def test_a_copy_to_the_gpu_of_the_worker(target, need):
     """``R.to_vdevice`` names the first GPU; each worker has another one."""
+    need(2)
     gpu = VDevice(tvm.target.Target(target), 0, "global")
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((4, 2), "float32"))

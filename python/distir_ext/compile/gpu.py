@@ -16,6 +16,7 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule
 
 from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.kernel_values import fold_constants
+from distir_ext.compile.kernels import flash_attention
 from distir_ext.compile.kernels.bfloat16_products import Bfloat16Products
 from distir_ext.compile.kernels.constants import carry_constants
 from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
@@ -53,7 +54,7 @@ def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     passes += default.library_dispatch_passes(target)
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":
-            passes.append(legalize_operators())
+            passes.append(legalize_operators(in_front=flash_attention.legalizations(target)))
         elif each.info.name == "FoldConstant":
             passes.append(fold_constants())
         elif each.info.name == "FuseOps":

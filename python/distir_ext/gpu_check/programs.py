@@ -44,13 +44,14 @@ class Layer:
     def shapes(self, rows: int) -> Shapes:
         """Returns the shapes of the arguments of :meth:`run`, by name, for `rows` new positions."""
         kv = self.kv_heads * self.size
-        half = (rows, 1, 1, self.size // 2)
+        half = (rows, 1, self.size // 2)
+        past = (1, self.past, self.kv_heads, self.size)
         return {
             "x": (rows, self.hidden),
             "cos": half,
             "sin": half,
-            "past_keys": (self.kv_heads, 1, self.size, self.past),
-            "past_values": (self.kv_heads, 1, self.past, self.size),
+            "past_keys": past,
+            "past_values": past,
             "norm1": (self.hidden,),
             "q": (self.hidden, self.hidden),
             "k": (self.hidden, kv),
@@ -81,18 +82,17 @@ class Layer:
     ) -> Any:
         """The layer, in Relax."""
         rows = x.ty.shape.values[0]
-        group = self.heads // self.kv_heads
         h = _emit(op.nn.rms_norm(x, norm1, [-1]))
-        queries = op.reshape(op.matmul(h, q), (rows, self.kv_heads, group, self.size))
-        keys = op.reshape(op.matmul(h, k), (rows, self.kv_heads, 1, self.size))
-        values = op.reshape(op.matmul(h, v), (rows, self.kv_heads, 1, self.size))
-        queries = op.permute_dims(_rotated(queries, cos, sin), [1, 2, 0, 3])
-        keys = op.permute_dims(_rotated(keys, cos, sin), [1, 2, 3, 0])
-        keys = op.concat([past_keys, keys], axis=-1)
-        values = op.concat([past_values, op.permute_dims(values, [1, 2, 0, 3])], axis=2)
-        scores = op.nn.softmax(op.matmul(queries, keys))
-        mixed = op.matmul(scores, values)
-        mixed = op.reshape(op.permute_dims(mixed, [2, 0, 1, 3]), (rows, self.hidden))
+        queries, keys, values = (
+            op.reshape(op.matmul(h, weight), (1, rows, heads, self.size))
+            for weight, heads in ((q, self.heads), (k, self.kv_heads), (v, self.kv_heads))
+        )
+        keys = op.concat([past_keys, _rotated(keys, cos, sin)], axis=1)
+        values = op.concat([past_values, values], axis=1)
+        mixed = op.nn.attention(
+            _rotated(queries, cos, sin), keys, values, causal_mask="BottomRight"
+        )
+        mixed = op.reshape(mixed, (rows, self.hidden))
         x = _emit(op.add(x, op.matmul(mixed, o)))
         h = _emit(op.nn.rms_norm(x, norm2, [-1]))
         h = op.multiply(op.nn.silu(_emit(op.matmul(h, gate))), op.matmul(h, up))

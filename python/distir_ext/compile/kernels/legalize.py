@@ -29,11 +29,15 @@ def prepare_operators() -> list[tvm.transform.Pass]:
     return [accumulation.widen_scans(), order_by_keys()]
 
 
-def legalize_operators(own: Mapping[str, Legalization] | None = None) -> tvm.transform.Pass:
+def legalize_operators(
+    own: Mapping[str, Legalization] | None = None,
+    in_front: Callable[[Mapping[str, Legalization]], dict[str, Legalization]] = dict,
+) -> tvm.transform.Pass:
     """``relax.transform.LegalizeOps`` without what TVM computes otherwise than others do.
 
     Args:
         own: Legalisations of a target by operator.
+        in_front: Adds kernels of a target that compute what others do already.
     """
     made = accumulation.legalizations(own)
     for each in (
@@ -43,6 +47,7 @@ def legalize_operators(own: Mapping[str, Legalization] | None = None) -> tvm.tra
         integer_division.legalizations,
         not_a_number.legalizations,
         dtypes.legalizations,
+        in_front,
     ):
         made = each(made)
     return relax.transform.LegalizeOps(made)
