@@ -17,6 +17,7 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule
 from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.kernel_values import fold_constants
 from distir_ext.compile.kernels import flash_attention
+from distir_ext.compile.kernels.attention import as_products
 from distir_ext.compile.kernels.bfloat16_products import Bfloat16Products
 from distir_ext.compile.kernels.constants import carry_constants
 from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
@@ -50,7 +51,7 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
 def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     """The passes of :func:`pipeline`."""
     default = _default_pipeline(target)
-    passes = prepare_operators()
+    passes = [as_products(flash_attention.takes(target)), *prepare_operators()]
     passes += default.library_dispatch_passes(target)
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":

@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+import tvm
+from tests.pipelines.target.test_flash_attention import Case, error_of
 from tests.targets import QUICK
 from tvm import relax
 
 import distir_ext as dx
+from distir_ext.compile.kernels.attention import as_products
+from distir_ext.compile.kernels.flash_attention import takes
 
 BATCH, LENGTH, HEADS, KEY_HEADS, DEPTH = 2, 6, 8, 2, 4
 QUERY, KEY = (BATCH, LENGTH, HEADS, DEPTH), (BATCH, LENGTH, KEY_HEADS, DEPTH)
@@ -60,3 +64,30 @@ def test_query_heads_read_their_own_key_head(dtype, plan, causal, has_bias):
     np.testing.assert_allclose(
         result.numpy(), expected(*wide, causal=causal), atol=TOLERANCE[dtype], rtol=0
     )
+
+
+CASES = [
+    Case("float32"),
+    Case("float32", causal="TopLeft", key_heads=1, queries=5, keys=9),
+    Case("float16", causal="BottomRight", queries=9, keys=5, heads=4, depth=20),
+    Case("float32", bias=(True, False, True, True), causal="BottomRight", heads=4),
+]
+
+
+@pytest.mark.parametrize("symbolic", [(), ("batch", "queries", "keys")], ids=["static", "symbolic"])
+def test_attention_as_products(symbolic):
+    """GPUs compute so what has no kernel of its own."""
+    for case in CASES[: 3 if symbolic else 4]:  # a bias has no symbolic size here
+        mod = as_products(lambda _: False)(case.program(symbolic))
+        assert "nn.attention" not in mod.script()
+        inputs = list(case.arrays().values())
+        annotated = dx.annotate(mod, MESH, {"query": (None, None, None, None)})
+        with dx.Session(MESH) as session:
+            result = session.load(dx.build(annotated, QUICK))["main"](*inputs).numpy()
+        assert error_of(case, result) < {"float32": 1e-6, "float16": 2.0**-11}[case.dtype]
+
+
+def test_attention_of_gpus_without_a_kernel_of_its_own():
+    mod = as_products(takes(tvm.target.Target({"kind": "cuda", "arch": "sm_90"})))
+    assert "nn.attention" in mod(Case().program()).script()
+    assert "nn.softmax" in mod(Case(dtype="float32").program()).script()

@@ -18,10 +18,10 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, te, topi
-from tvm.relax.dpl import is_op, rewrite_call, wildcard
 
 from distir_ext.compile.kernels.dtypes import is_small_float
 from distir_ext.compile.kernels.kernel_builder import KernelBuilder
+from distir_ext.compile.kernels.rewrite_calls import rewrite_calls
 
 __all__ = ["legalizations", "widen_scans"]
 
@@ -51,28 +51,14 @@ def widen_scans() -> tvm.transform.Pass:
 
     To be run before ``relax.backend.DispatchSortScan``.
     """
-    operand = wildcard()
-    scans = _operators("scans")
-    patterns = [is_op(operator)(operand) for operator in scans]
-    calls = tvm_ffi.get_global_func("distir.rules.CallsOperator")
 
-    def widen(call: relax.Call, _: Any) -> Any:
+    def widen(call: relax.Call) -> relax.Expr:
         if not is_small_float(_dtype(call)):
             return call
         wide = relax.Call(call.op, call.args, _with_dtype(call.attrs, "dtype"))
         return relax.op.astype(wide, _dtype(call))
 
-    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        del context
-        result = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
-        for name, function in mod.functions_items():
-            if isinstance(function, relax.Function) and calls(function, scans):
-                for pattern in patterns:
-                    function = rewrite_call(pattern, widen, function)
-                result.update_func(name, function)
-        return result
-
-    return tvm.transform.module_pass(apply, opt_level=0, name="WidenScans")
+    return rewrite_calls(dict.fromkeys(_operators("scans"), 1), widen, "WidenScans")
 
 
 def _legalize(

@@ -1,4 +1,4 @@
-"""Attention whose key heads serve several query heads each, for ``relax.transform.LegalizeOps``.
+"""Attention whose key heads serve several query heads each, and attention as products.
 
 TVM's kernels for ``R.nn.attention`` take as many key heads as query heads, and read beyond the keys
 where there are fewer: with 8 query heads and 2 key heads, query head 5 reads key head 5. It should
@@ -7,11 +7,14 @@ read key head 1, of 5 // (8 / 2). The heads are repeated first, so that the kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
+
+from distir_ext.compile.kernels.rewrite_calls import rewrite_calls
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -48,3 +51,54 @@ def _heads(tensor: relax.Expr) -> int | None:
         return None
     size = shape.values[_HEADS]
     return int(size) if isinstance(size, tvm.tirx.IntImm) else None
+
+
+def as_products(is_one_kernel: Callable[[relax.Call], bool]) -> tvm.transform.Pass:
+    """Attention as two products and a softmax, which have schedules and libraries of their own.
+
+    Args:
+        is_one_kernel: True for calls that stay.
+    """
+
+    def rewrite(call: relax.Call) -> relax.Expr:
+        is_left = _heads(call.args[0]) is None or _heads(call.args[1]) is None
+        if is_left or call.attrs.window_size is not None or is_one_kernel(call):
+            return call
+        return _products(call)
+
+    operators = {"relax.nn.attention": 3, "relax.nn.attention_bias": 4}
+    return rewrite_calls(operators, rewrite, "AttentionAsProducts")
+
+
+def _products(call: relax.Call) -> relax.Expr:
+    """Returns softmax(query keys^T) values: heads of queries are (key head, query of its group)."""
+    query, key, value, *bias = call.args
+    batch, queries, heads, depth = query.ty.shape.values
+    keys, key_heads = key.ty.shape.values[1:3]
+    value_depth = value.ty.shape.values[-1]
+    group = int(heads) // int(key_heads)
+    rows = [batch, key_heads, group, queries]
+
+    query = relax.op.permute_dims(query, [0, 2, 1, 3])
+    query = relax.op.reshape(query, [*rows, depth])
+    key, value = (
+        relax.op.expand_dims(relax.op.permute_dims(each, axes), [2])
+        for each, axes in ((key, [0, 2, 3, 1]), (value, [0, 2, 1, 3]))
+    )
+    scale = 1 / math.sqrt(int(depth)) if call.attrs.scale is None else float(call.attrs.scale)
+    scores = relax.op.matmul(query, key, out_dtype="float32")
+    scores = relax.op.multiply(scores, relax.const(scale, "float32"))
+    scores = relax.op.reshape(scores, [batch, heads, queries, keys])
+    for each in bias:
+        scores = relax.op.add(scores, relax.op.astype(each, "float32"))
+    if call.attrs.causal_mask is not None:
+        offset = tirx.abs(keys - queries) if call.attrs.causal_mask == "BottomRight" else 0
+        ones = relax.op.full([queries, keys], relax.const(1, "int32"), "int32")
+        seen = relax.op.astype(relax.op.tril(ones, offset), "bool")
+        scores = relax.op.where(seen, scores, relax.const(-math.inf, "float32"))
+    weights = relax.op.reshape(relax.op.nn.softmax(scores), [*rows, keys])
+    mixed = relax.op.matmul(weights, relax.op.astype(value, "float32"))
+    mixed = relax.op.reshape(
+        relax.op.astype(mixed, str(call.ty.dtype)), [batch, heads, queries, value_depth]
+    )
+    return relax.op.permute_dims(mixed, [0, 2, 1, 3])

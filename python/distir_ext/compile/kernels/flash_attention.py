@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-__all__ = ["install", "legalizations"]
+__all__ = ["install", "legalizations", "takes"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -58,28 +58,33 @@ def install() -> None:
     tvm_ffi.register_global_func(_POSTPROCESS, with_attention, override=True)
 
 
+def takes(target: tvm.target.Target) -> Callable[[relax.Call], bool]:
+    """The calls of attention that have this kernel on a target.
+
+    Attention of float32, of a depth that is no multiple of 8 or above 256, with heads that are not
+    known or a scale that is not positive has none, nor has any on older or other GPUs.
+    """
+    arch = re.match(r"sm_(\d+)", str(target.attrs.get("arch", "")))
+    has_kernel = target.kind.name == "cuda" and arch is not None and int(arch[1]) >= _OLDEST
+    return lambda call: has_kernel and _Kernel.of(call) is not None
+
+
 def legalizations(
     target: tvm.target.Target,
 ) -> Callable[[Mapping[str, Legalization]], dict[str, Legalization]]:
-    """The legalisations of attention for a target, in front of others.
-
-    Attention of float32, of a depth that is no multiple of 8 or above 256, with heads that are not
-    known or a scale that is not positive, and for older or other GPUs stays with the others.
-    """
-    arch = re.match(r"sm_(\d+)", str(target.attrs.get("arch", "")))
-    if target.kind.name != "cuda" or arch is None or int(arch[1]) < _OLDEST:
-        return dict
+    """The legalisations of attention for a target, in front of others."""
+    has_kernel = takes(target)
 
     def add(others: Mapping[str, Legalization]) -> dict[str, Legalization]:
         names = ("relax.nn.attention", "relax.nn.attention_bias")
-        return {**others, **{name: _legalize(others[name]) for name in names}}
+        return {**others, **{name: _legalize(has_kernel, others[name]) for name in names}}
 
     return add
 
 
-def _legalize(default: Legalization) -> Legalization:
+def _legalize(has_kernel: Callable[[relax.Call], bool], default: Legalization) -> Legalization:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-        kernel = _Kernel.of(call)
+        kernel = _Kernel.of(call) if has_kernel(call) else None
         return default(builder, call) if kernel is None else kernel.emit(builder)
 
     return legalize
