@@ -88,3 +88,4 @@ def test_nvidia_smi_is_asked(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert links.slowest_link(3, H100).gigabytes == 450
+    assert str(links.ask("topo", "-m")).startswith("\tGPU0\tGPU1")

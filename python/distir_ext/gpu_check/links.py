@@ -47,13 +47,13 @@ class Link:
 
 
 def ask(*options: str) -> str | None:
-    """Returns the output of ``nvidia-smi``; None where it is not installed, or fails."""
+    """Returns the output of ``nvidia-smi``, without colours; None where there is none, or it fails."""
     if shutil.which("nvidia-smi") is None:
         return None
     run = subprocess.run(
         ["nvidia-smi", *options], capture_output=True, text=True, timeout=60, check=False
     )
-    return run.stdout if run.returncode == 0 else None
+    return re.sub(r"\x1b\[[\d;]*m", "", run.stdout) if run.returncode == 0 else None
 
 
 def slowest_link(count: int, names: Sequence[str]) -> Link | str:
@@ -85,7 +85,7 @@ def read_links(matrix: str, lanes: str, count: int, names: Sequence[str]) -> Lin
         names: Their names.
     """
     rows = {}
-    for line in re.sub(r"\x1b\[[\d;]*m", "", matrix).splitlines():
+    for line in matrix.splitlines():
         cells = line.split()
         if len(cells) > count and re.fullmatch(r"GPU\d+", cells[0]):
             rows[cells[0]] = cells[1:]

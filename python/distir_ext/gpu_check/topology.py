@@ -21,7 +21,8 @@ def check_topology(machine: Machine) -> Iterator[Finding]:
         yield Finding(f"peers of GPU {index}", ", ".join(peers) or "none")
     if machine.simulated:
         return
-    yield Finding("links", (ask("topo", "-m") or "nvidia-smi does not say").strip())
+    matrix, _, _ = (ask("topo", "-m") or "nvidia-smi does not say").partition("Legend:")
+    yield Finding("links", matrix.strip())
 
 
 def _reaches(machine: Machine, index: int, other: int) -> bool:
