@@ -47,7 +47,7 @@ class Link:
 
 
 def ask(*options: str) -> str | None:
-    """Returns the output of ``nvidia-smi``, without colours; None where there is none, or it fails."""
+    """Returns the output of ``nvidia-smi`` without colours; None where it is not, or fails."""
     if shutil.which("nvidia-smi") is None:
         return None
     run = subprocess.run(
