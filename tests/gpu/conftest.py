@@ -49,7 +49,8 @@ def stand_in() -> ctypes.CDLL | None:
     path = os.environ.get("CUDA_ON_HOST")
     if path is None:
         return None
-    os.environ["DISTIR_EXT_NCCL_LIBRARY"] = os.environ["DISTIR_EXT_CUDART_LIBRARY"] = path
+    for name in ("NCCL", "CUDART", "CUBLASLT"):
+        os.environ[f"DISTIR_EXT_{name}_LIBRARY"] = path
     library = ctypes.CDLL(path)
     library.cuda_on_host_misuse.restype = ctypes.c_char_p
     return library

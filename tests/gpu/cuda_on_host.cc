@@ -10,7 +10,7 @@
  * more, and TVM's calls throw, also when they free. A stream that is captured, as
  * cudaStreamBeginCapture says, runs nothing: what is enqueued is kept for the graph, waits for it
  * and new memory of TVM's are errors that spoil the capture, and so is the null stream. NCCL is in
- * nccl_on_host.cc.
+ * nccl_on_host.cc, cuBLASLt in cublaslt_on_host.cc.
  *
  * Environment: CUDA_ON_HOST_DEVICES, how many devices there are (8); CUDA_ON_HOST_MEMORY, how many
  * bytes each has; CUDA_ON_HOST_PEERS, how many peers one may have enabled (8);
@@ -21,7 +21,8 @@
  *    new communicator fails, the others wait for it), "stuck connection" (ranks but 0 never
  *    connect for their first operation), "illegal address" (the next operation breaks its device),
  *    "refused revocation" (NCCL ends no communicator so), "unusable driver" (CUDA finds no GPU),
- *    "no copy to the device" (from the host, which does nothing), "" (none; broken devices are
+ *    "no copy to the device" (from the host, which does nothing), "wrong product" (cuBLASLt's are
+ *    one too large), "refused product" (cuBLASLt has no algorithm), "" (none; broken devices are
  *    whole again);
  *  - cuda_on_host_blocking(on): an operation has ended when the call that enqueues it returns,
  *    which kernels on the host need, since they do not wait for streams;
@@ -52,22 +53,6 @@ using namespace on_host;
 
 constexpr int kErrorInvalidValue = 1;
 constexpr int kErrorInvalidPitch = 12;
-
-/*! \brief Enqueues work that touches memory of the stream's device. */
-int EnqueueOn(Stream stream, std::vector<std::pair<const void*, size_t>> touched,
-              std::function<void()> work) {
-  if (const int error = StickyError(current_device)) return error;
-  Queue* queue = FindQueue(stream);
-  if (queue == nullptr) return kErrorInvalidHandle;
-  if (const int error = CaptureError(queue, false)) return error;
-  queue->Enqueue([device = queue->device, touched = std::move(touched), work = std::move(work)] {
-    if (StickyError(device) != 0) return;
-    for (const auto& [data, bytes] : touched)
-      if (!IsOn(device, data, bytes)) return Break(device);
-    work();
-  });
-  return kCudaSuccess;
-}
 
 bool IsPinned(const void* data, size_t bytes) {
   const auto* begin = static_cast<const char*>(data);
@@ -435,4 +420,8 @@ EXPORT int cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* sour
                                    static_cast<const char*>(source) + row * source_pitch, width);
                      }
                    });
+}
+
+EXPORT int cudaMemsetAsync(void* target, int value, size_t bytes, Stream stream) {
+  return EnqueueOn(stream, {{target, bytes}}, [=] { std::memset(target, value, bytes); });
 }

@@ -97,6 +97,13 @@ Queue* FindQueue(void* stream);
  */
 int CaptureError(Queue* queue, bool waits);
 
+/*!
+ * \brief Enqueues work that touches memory of the stream's device: its address and bytes. Returns
+ *        CUDA's error if it cannot be; work that touches other memory breaks the device.
+ */
+int EnqueueOn(void* stream, std::vector<std::pair<const void*, size_t>> touched,
+              std::function<void()> work);
+
 /*! \brief The device of the calling thread. */
 int CurrentDevice();
 

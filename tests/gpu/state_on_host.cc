@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "runtime/communicators/nccl/abi.h"
 
@@ -173,6 +174,21 @@ int CaptureErrorOfAllocation() {
     }
   }
   return error;
+}
+
+int EnqueueOn(void* stream, std::vector<std::pair<const void*, size_t>> touched,
+              std::function<void()> work) {
+  if (const int error = StickyError(current_device)) return error;
+  Queue* queue = FindQueue(stream);
+  if (queue == nullptr) return kErrorInvalidHandle;
+  if (const int error = CaptureError(queue, false)) return error;
+  queue->Enqueue([device = queue->device, touched = std::move(touched), work = std::move(work)] {
+    if (StickyError(device) != 0) return;
+    for (const auto& [data, bytes] : touched)
+      if (!IsOn(device, data, bytes)) return Break(device);
+    work();
+  });
+  return kCudaSuccess;
 }
 
 int CurrentDevice() { return current_device; }

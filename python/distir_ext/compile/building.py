@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from distir_ext.communication.collectives import collectives, to_data
-from distir_ext.compile import cpu, gpu
+from distir_ext.compile import cpu, gpu, gpu_products
 from distir_ext.compile.kernel_values import tir_pipeline
 from distir_ext.compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext.compile.program_check import check_programs
@@ -98,7 +98,7 @@ def build_executable(
     else:
         gpu.check_options()
         resolved = tvm.target.Target(target)
-        tail = gpu.pipeline(resolved)
+        tail = gpu.pipeline(resolved, blas)
     options.setdefault("relax_pipeline", tail)
     options.setdefault("tir_pipeline", tir_pipeline(for_cpu=cpu_target.is_cpu(target)))
     with dumped(dump_dir):
@@ -118,6 +118,8 @@ def build_executable(
         }
         signature = json.dumps(described, separators=(",", ":"))
         workers = with_text_function(in_dataflow(lowered), _SIGNATURE_FUNCTION, signature)
+        if not cpu_target.is_cpu(target) and gpu_products.uses_cublaslt(resolved, blas):
+            workers = with_text_function(workers, *gpu_products.LIBRARIES_FUNCTION)
         with memory_plan_context(workers):
             executable = tvm.compile(workers, target=resolved, **options)
     executable.__class__ = PartitionedExecutable

@@ -113,8 +113,10 @@ def build(
             machine's CPU with all its instructions; for another one state a target with ``mcpu``.
             No GPU is needed to build for one; the kernels are compiled where one is.
         cluster: The devices and links, as for :func:`lower`.
-        blas: Whether CPUs compute products of matrices by OpenBLAS; without it, and where it is not
-            installed, by TVM's loops, which are slow.
+        blas: Whether products of matrices are left to a library: OpenBLAS on CPUs, cuBLASLt on
+            NVIDIA's GPUs. Without it, and where it is not installed, TVM compiles them, for CPUs as
+            loops, which are slow. A target with ``"libs": ["cublaslt"]`` uses cuBLASLt wherever it
+            is built.
         pipeline: Passes that run before those of TVM, as for :func:`lower`.
         reshards: Treatment of redistributions that no annotation asks for, as for
             :func:`lower`.

@@ -1,4 +1,4 @@
-"""Compiles for GPUs: TVM's schedules, with sums of small floats in float32."""
+"""Compiles for GPUs: cuBLASLt, and TVM's schedules with sums of small floats in float32."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tvm.relax.backend.rocm import pipeline as rocm
 from tvm.s_tir.dlight import ApplyDefaultSchedule
 
 from distir_ext.compile.fusion import fuse_kernels
+from distir_ext.compile.gpu_products import dispatch_products, uses_cublaslt
 from distir_ext.compile.kernel_values import fold_constants
 from distir_ext.compile.kernels import flash_attention
 from distir_ext.compile.kernels.attention import as_products
@@ -30,15 +31,16 @@ __all__ = ["check_calls", "check_options", "passes", "pipeline"]
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
 
-def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
+def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass:
     """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
 
     TVM's pipeline for the target, but kernels of float16, bfloat16 and float8 add in float32.
 
     Args:
         target: Target to compile for.
+        blas: Whether products are left to cuBLASLt, where the target has it.
     """
-    run = tvm.transform.Sequential(passes(target), name="distir_gpu")
+    run = tvm.transform.Sequential(passes(target, blas), name="distir_gpu")
 
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context
@@ -48,10 +50,13 @@ def pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     return tvm.transform.module_pass(apply, opt_level=0, name="distir_gpu")
 
 
-def passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.Pass]:
     """The passes of :func:`pipeline`."""
     default = _default_pipeline(target)
-    passes = [as_products(flash_attention.takes(target)), *prepare_operators()]
+    passes = [as_products(flash_attention.takes(target))]
+    if uses_cublaslt(target, blas):
+        passes.append(dispatch_products())
+    passes += prepare_operators()
     passes += default.library_dispatch_passes(target)
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":

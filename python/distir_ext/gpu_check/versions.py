@@ -15,7 +15,7 @@ from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine
 from distir_ext.native import nvidia as _nvidia
 
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "cuda-bindings", "nvidia-nccl-cu13")
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "cuda-bindings", "nvidia-nccl-cu13", "nvidia-cublas")
 
 
 def check_versions(machine: Machine) -> Iterator[Finding]:
@@ -29,10 +29,18 @@ def check_versions(machine: Machine) -> Iterator[Finding]:
             yield Finding(name, "not installed")
     yield Finding("NCCL", str(tvm_ffi.get_global_func("distir.runtime.describe_nccl")()))
     yield Finding("CUDA", str(tvm_ffi.get_global_func("distir.runtime.describe_cuda")()))
+    yield Finding("cuBLASLt", _describe_cublaslt())
     compiler = _nvidia.describe_compiler()
     yield Finding("CUDA compiler", compiler or "none", "NVRTC or nvcc", compiler is not None)
     for index in range(machine.num_gpus):
         yield Finding(f"GPU {index}", _describe_gpu(machine, index))
+
+
+def _describe_cublaslt() -> str:
+    """Version and file of the library that multiplies matrices."""
+    if not _nvidia.has_cublaslt():
+        return "not installed: TVM's schedules multiply matrices"
+    return str(tvm_ffi.get_global_func("distir.runtime.describe_cublaslt")())
 
 
 def _describe_gpu(machine: Machine, index: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ctypes.util
 import importlib.util
 import os
 import re
@@ -38,6 +39,10 @@ _OPTIONS = "TVM_CUDA_NVRTC_EXTRA_OPTS"
 
 # What kernels include: those for tensor cores the second one, which has a package of its own.
 _HEADERS = ("cuda_runtime.h", "crt/mma.h")
+
+# cuBLASLt in packages, and the variable that names another file (src/runtime/cublaslt/library.cc).
+_CUBLASLT = "libcublasLt.so.*"
+_CUBLASLT_VARIABLE = "DISTIR_EXT_CUBLASLT_LIBRARY"
 
 # The oldest architecture of CUDA 13, which TVM's wheel is built with (its release notes).
 _OLDEST_ARCHITECTURE = 75
@@ -184,14 +189,24 @@ def install() -> None:
     tvm_ffi.register_global_func(_CALLBACK, compile_with_what_is_there, override=True)
 
 
+def has_cublaslt() -> bool:
+    """Returns whether this machine has cuBLASLt: in a package, or where the loader finds it."""
+    return bool(
+        os.environ.get(_CUBLASLT_VARIABLE)
+        or packaged(_CUBLASLT)
+        or ctypes.util.find_library("cublasLt")
+    )
+
+
 def prepare_runtime() -> None:
-    """Tells the native side where packages have NCCL, and loads TVM's CUDA runtime.
+    """Tells the native side where packages have NCCL and cuBLASLt, and loads TVM's CUDA runtime.
 
     TVM loads it when it is imported, if the loader finds CUDA's runtime. It does not look in
     packages, so where that failed it is tried again.
     """
     cudart = packaged("libcudart.so.*")
     tvm_ffi.get_global_func("distir.runtime.nccl_library_paths")(packaged("libnccl.so.2"), cudart)
+    tvm_ffi.get_global_func("distir.runtime.cublaslt_library_paths")(packaged(_CUBLASLT))
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
     library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"

@@ -64,7 +64,7 @@ std::array<bool, 3> NeedCopies(const ContractionAxis& m, const ContractionAxis& 
 
 }  // namespace
 
-ContractionPlan PlanContraction(std::vector<ContractionAxis> axes) {
+ContractionPlan PlanContraction(std::vector<ContractionAxis> axes, bool may_copy) {
   std::vector<ContractionAxis> rows = AxesOf(axes, Role::kRows);
   std::vector<ContractionAxis> columns = AxesOf(axes, Role::kColumns);
   std::vector<ContractionAxis> contracted = AxesOf(axes, Role::kContracted);
@@ -87,7 +87,8 @@ ContractionPlan PlanContraction(std::vector<ContractionAxis> axes) {
       }
     }
   }
-  const bool is_enough = uncopied.work >= std::min(kEnoughWork, largest.work);
+  const int64_t enough = may_copy ? std::min(kEnoughWork, largest.work) : 1;
+  const bool is_enough = uncopied.work >= enough;
   const Choice& choice = is_enough ? uncopied : largest;
 
   ContractionPlan plan;

@@ -38,8 +38,12 @@ struct ContractionPlan {
   std::array<bool, 3> is_copied = {false, false, false};
 };
 
-/*! \brief The plan; axes have extents of at least 1. */
-ContractionPlan PlanContraction(std::vector<ContractionAxis> axes);
+/*!
+ * \brief The plan; axes have extents of at least 1.
+ * \param may_copy Whether a tensor may be copied so that there are larger matrices; if not, one is
+ *        copied only where there is no other way.
+ */
+ContractionPlan PlanContraction(std::vector<ContractionAxis> axes, bool may_copy = true);
 
 /*! \brief The axes of a tensor, with its strides and those of a dense copy. */
 struct CopyAxes {

@@ -46,9 +46,12 @@ template <typename... Parts>
   TVM_FFI_UNREACHABLE();
 }
 
-/*! \brief The axes of a contraction, one per label, with the strides of row-major tensors. */
-std::vector<ContractionAxis> ReadAxes(const String& subscripts,
-                                      const std::array<TensorView, 3>& tensors) {
+constexpr const char* kNames[] = {"a", "b", "out"};
+
+}  // namespace
+
+std::vector<ContractionAxis> ReadContractionAxes(const String& subscripts,
+                                                 const std::array<TensorView, 3>& tensors) {
   const std::string text = subscripts;
   const size_t comma = text.find(',');
   const size_t arrow = text.find("->");
@@ -56,13 +59,10 @@ std::vector<ContractionAxis> ReadAxes(const String& subscripts,
     Fail(subscripts, "it is not of the form \"ab,bc->ac\"");
   const std::array<std::string, 3> labels = {
       text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1), text.substr(arrow + 2)};
-  static constexpr const char* kNames[] = {"a", "b", "out"};
   std::string known;
   std::vector<ContractionAxis> axes;
   for (Operand operand : {kLeft, kRight, kResult}) {
     const TensorView& tensor = tensors[operand];
-    if (tensor.device().device_type != kDLCPU)
-      Fail(subscripts, kNames[operand], " does not lie in host memory");
     if (!tensor.IsContiguous()) Fail(subscripts, kNames[operand], " is not contiguous");
     if (static_cast<int>(labels[operand].size()) != tensor.ndim()) {
       Fail(subscripts, kNames[operand], " of shape ", FormatList(tensor.shape()), " has not ",
@@ -94,6 +94,8 @@ std::vector<ContractionAxis> ReadAxes(const String& subscripts,
   }
   return axes;
 }
+
+namespace {
 
 // ---- 16-bit floats
 
@@ -291,7 +293,11 @@ void Einsum(TensorView a, TensorView b, const String& subscripts, TensorView out
            "; all float64, or all of at most 32 bits, are supported");
     }
   }
-  const std::vector<ContractionAxis> axes = ReadAxes(subscripts, tensors);
+  for (Operand operand : {kLeft, kRight, kResult}) {
+    if (tensors[operand].device().device_type != kDLCPU)
+      Fail(subscripts, kNames[operand], " does not lie in host memory");
+  }
+  const std::vector<ContractionAxis> axes = ReadContractionAxes(subscripts, tensors);
   if (out.numel() == 0) return;
   if (a.numel() == 0 || b.numel() == 0) {
     std::memset(DataOf(out), 0, out.numel() * ElementBytes(out.dtype()));

@@ -8,7 +8,20 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/string.h>
 
+#include <array>
+#include <vector>
+
+#include "runtime/kernels/contraction.h"
+
 namespace distir::runtime {
+
+/*!
+ * \brief The axes of a contraction, one per label, with the strides of row-major tensors.
+ * \param tensors By Operand.
+ * \throws ValueError for subscripts or shapes that are none of a contraction.
+ */
+std::vector<ContractionAxis> ReadContractionAxes(
+    const tvm::ffi::String& subscripts, const std::array<tvm::ffi::TensorView, 3>& tensors);
 
 /*!
  * \brief out = the contraction of a and b, as in Einsum(a, b, "bsd,dn->bsn", out). All are

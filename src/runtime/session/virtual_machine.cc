@@ -10,9 +10,11 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
+#include "runtime/cublaslt/library.h"
 #include "runtime/session/machine_copies.h"
 #include "runtime/session/shard.h"
 #include "runtime/session/worker_context.h"
+#include "support/error.h"
 #include "support/functions.h"
 
 namespace distir::runtime {
@@ -30,6 +32,16 @@ ffi::Function Entry(const ffi::Module& module, const char* name) {
                               << "; it is not an executable of Relax's virtual machine";
   }
   return entry.value();
+}
+
+/*! \brief Loads what the program says it needs, so that a machine without it is told at once. */
+void LoadLibraries(const ffi::Module& machine) {
+  ffi::Optional<ffi::Function> needed = machine->GetFunction("distir_libraries");
+  if (!needed.has_value()) return;
+  const auto text = needed.value()().cast<ffi::String>();
+  DISTIR_REQUIRE(text == "cublaslt", ValueError)
+      << "the program needs \"" << std::string(text) << "\", which this version does not know";
+  cublaslt::CublasLt();
 }
 
 /*!
@@ -52,6 +64,7 @@ ffi::Module LoadVirtualMachine(const ffi::Module& executable,
     initialize(static_cast<int>(device.device_type), device.device_id, kPooledAllocator, host, 0,
                kPooledAllocator);
   }
+  LoadLibraries(machine);
   if (operator_callback.has_value()) {
     Entry(machine, "set_instrument")(operator_callback.value());
   }

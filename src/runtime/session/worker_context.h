@@ -32,6 +32,10 @@ namespace distir::runtime {
 
 class SessionState;
 
+namespace cublaslt {
+class LtProducts;
+}
+
 class WorkerContext {
  public:
   /*! \brief The context of this thread. \throws RuntimeError on threads that are not workers. */
@@ -85,6 +89,11 @@ class WorkerContext {
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
   std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
   Traffic traffic_;
+
+ public:
+  /*! \brief What multiplies matrices on the worker's GPU; null until it does. It ends before the
+   * communicator, whose stream it uses. */
+  std::shared_ptr<cublaslt::LtProducts> products;
 };
 
 }  // namespace distir::runtime

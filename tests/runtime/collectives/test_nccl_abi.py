@@ -1,4 +1,4 @@
-"""runtime/communicators/nccl/abi.h says the same as the headers of NCCL and of CUDA's runtime."""
+"""The declarations of NCCL, CUDA's runtime and cuBLASLt say the same as their headers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[3]
 CHECKER = """
 #include <type_traits>
 #include "runtime/communicators/nccl/abi.h"
+#include "runtime/cublaslt/abi.h"
 namespace ours = distir::runtime::nccl;
 using namespace ours;
+namespace lt = distir::runtime::cublaslt;
 template <typename A, typename B>
 constexpr bool kAlike = sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> &&
                         std::is_class_v<A> == std::is_class_v<B>;
@@ -81,7 +83,35 @@ PARTS = {
             "MemPoolAttrReleaseThreshold",
         ],
     ),
+    "cublasLt.h": (
+        "using namespace lt;\nDISTIR_CUBLASLT_FUNCTIONS(CHECK)"
+        "\nstatic_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));"
+        "\nstatic_assert(sizeof(Heuristic) == sizeof(cublasLtMatmulHeuristicResult_t));"
+        "\nstatic_assert(offsetof(Heuristic, workspaceSize) =="
+        " offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));",
+        [],
+    ),
 }
+
+# Constants of cuBLASLt by the name in its header: k, and the same in camel case.
+CUBLASLT_CONSTANTS = [
+    *(f"CUBLAS_STATUS_{name}" for name in ("SUCCESS", "INVALID_VALUE", "NOT_SUPPORTED")),
+    *("CUBLAS_OP_N", "CUBLAS_OP_T", "CUBLAS_COMPUTE_32F", "CUBLAS_COMPUTE_64F"),
+    *("CUDA_R_32F", "CUDA_R_64F", "CUDA_R_16F", "CUDA_R_16BF"),
+    *(f"CUBLASLT_MATRIX_LAYOUT_{name}" for name in ("TYPE", "ROWS", "COLS", "LD", "BATCH_COUNT")),
+    "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET",
+    *(f"CUBLASLT_MATMUL_DESC_{name}" for name in ("TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER")),
+    *(
+        f"CUBLASLT_EPILOGUE_{name}"
+        for name in ("DEFAULT", "RELU", "BIAS", "RELU_BIAS", "GELU", "GELU_BIAS")
+    ),
+    "CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES",
+    *(f"CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{name}_BYTES" for name in "ABCD"),
+]
+
+
+def camel_case(name):
+    return "".join(part[0].upper() + part[1:].lower() for part in name.split("_"))
 
 
 def header_folders():
@@ -116,6 +146,11 @@ def checks(header):
         f"static_assert(ours::k{library.title()}{name} == static_cast<int>({library}{name}));"
         for name in constants
     ]
+    if header == "cublasLt.h":
+        values = [
+            f"static_assert(lt::k{camel_case(name)} == static_cast<int>({name}));"
+            for name in CUBLASLT_CONSTANTS
+        ]
     return "\n".join([f"#include <{header}>", CHECKER, functions, *values])
 
 

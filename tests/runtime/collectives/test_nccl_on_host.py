@@ -52,6 +52,7 @@ FEWEST = {
     "test_gpu_check": 6,
     "test_hosts": 3,
     "test_machine_copies": 12,
+    "test_products": 12,
     "test_programs": 40,
     "test_stand_in": 3,
 }
@@ -63,7 +64,7 @@ def test_every_file_is_run():
 
 
 # What make test runs; the others take minutes.
-SMALL = {"test_machine_copies", "test_programs", "test_stand_in"}
+SMALL = {"test_machine_copies", "test_products", "test_programs", "test_stand_in"}
 
 
 @pytest.mark.parametrize(

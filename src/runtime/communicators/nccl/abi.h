@@ -106,34 +106,35 @@ constexpr std::size_t kMostBytesOfDeviceProperties = 8192;
 // Those that not every NCCL has; null where it does not.
 #define DISTIR_OPTIONAL_NCCL_FUNCTIONS(FUNCTION) FUNCTION(ncclCommRevoke, int, (Comm, int))
 
-#define DISTIR_CUDA_FUNCTIONS(FUNCTION)                                          \
-  FUNCTION(cudaGetErrorString, const char*, (int))                               \
-  FUNCTION(cudaGetDeviceCount, int, (int*))                                      \
-  FUNCTION(cudaSetDevice, int, (int))                                            \
-  FUNCTION(cudaGetDevice, int, (int*))                                           \
-  FUNCTION(cudaGetDeviceProperties, int, (void*, int))                           \
-  FUNCTION(cudaRuntimeGetVersion, int, (int*))                                   \
-  FUNCTION(cudaDriverGetVersion, int, (int*))                                    \
-  FUNCTION(cudaStreamCreateWithFlags, int, (Stream*, unsigned int))              \
-  FUNCTION(cudaStreamDestroy, int, (Stream))                                     \
-  FUNCTION(cudaStreamQuery, int, (Stream))                                       \
-  FUNCTION(cudaStreamSynchronize, int, (Stream))                                 \
-  FUNCTION(cudaStreamIsCapturing, int, (Stream, int*))                           \
-  FUNCTION(cudaEventCreateWithFlags, int, (Event*, unsigned int))                \
-  FUNCTION(cudaEventRecord, int, (Event, Stream))                                \
-  FUNCTION(cudaEventQuery, int, (Event))                                         \
-  FUNCTION(cudaEventDestroy, int, (Event))                                       \
-  FUNCTION(cudaHostAlloc, int, (void**, std::size_t, unsigned int))              \
-  FUNCTION(cudaFreeHost, int, (void*))                                           \
-  FUNCTION(cudaMalloc, int, (void**, std::size_t))                               \
-  FUNCTION(cudaFree, int, (void*))                                               \
-  FUNCTION(cudaMallocAsync, int, (void**, std::size_t, Stream))                  \
-  FUNCTION(cudaFreeAsync, int, (void*, Stream))                                  \
-  FUNCTION(cudaDeviceGetDefaultMemPool, int, (void**, int))                      \
-  FUNCTION(cudaMemPoolSetAttribute, int, (void*, int, void*))                    \
-  FUNCTION(cudaMemcpyAsync, int, (void*, const void*, std::size_t, int, Stream)) \
-  FUNCTION(cudaMemcpy2DAsync, int,                                               \
-           (void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t, int, Stream))
+#define DISTIR_CUDA_FUNCTIONS(FUNCTION)                                                           \
+  FUNCTION(cudaGetErrorString, const char*, (int))                                                \
+  FUNCTION(cudaGetDeviceCount, int, (int*))                                                       \
+  FUNCTION(cudaSetDevice, int, (int))                                                             \
+  FUNCTION(cudaGetDevice, int, (int*))                                                            \
+  FUNCTION(cudaGetDeviceProperties, int, (void*, int))                                            \
+  FUNCTION(cudaRuntimeGetVersion, int, (int*))                                                    \
+  FUNCTION(cudaDriverGetVersion, int, (int*))                                                     \
+  FUNCTION(cudaStreamCreateWithFlags, int, (Stream*, unsigned int))                               \
+  FUNCTION(cudaStreamDestroy, int, (Stream))                                                      \
+  FUNCTION(cudaStreamQuery, int, (Stream))                                                        \
+  FUNCTION(cudaStreamSynchronize, int, (Stream))                                                  \
+  FUNCTION(cudaStreamIsCapturing, int, (Stream, int*))                                            \
+  FUNCTION(cudaEventCreateWithFlags, int, (Event*, unsigned int))                                 \
+  FUNCTION(cudaEventRecord, int, (Event, Stream))                                                 \
+  FUNCTION(cudaEventQuery, int, (Event))                                                          \
+  FUNCTION(cudaEventDestroy, int, (Event))                                                        \
+  FUNCTION(cudaHostAlloc, int, (void**, std::size_t, unsigned int))                               \
+  FUNCTION(cudaFreeHost, int, (void*))                                                            \
+  FUNCTION(cudaMalloc, int, (void**, std::size_t))                                                \
+  FUNCTION(cudaFree, int, (void*))                                                                \
+  FUNCTION(cudaMallocAsync, int, (void**, std::size_t, Stream))                                   \
+  FUNCTION(cudaFreeAsync, int, (void*, Stream))                                                   \
+  FUNCTION(cudaDeviceGetDefaultMemPool, int, (void**, int))                                       \
+  FUNCTION(cudaMemPoolSetAttribute, int, (void*, int, void*))                                     \
+  FUNCTION(cudaMemcpyAsync, int, (void*, const void*, std::size_t, int, Stream))                  \
+  FUNCTION(cudaMemcpy2DAsync, int,                                                                \
+           (void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t, int, Stream)) \
+  FUNCTION(cudaMemsetAsync, int, (void*, int, std::size_t, Stream))
 
 #define DISTIR_DECLARE(name, Result, Arguments) Result(*name) Arguments = nullptr;
 

@@ -1,0 +1,120 @@
+// DispatchCublasLt: contractions of two tensors become calls of the runtime, which computes them by
+// cuBLASLt, with what is done to the result behind them.
+//
+//     lv = R.permute_dims(w)
+//     lv1 = R.matmul(x, lv)
+//     y = R.add(r, lv1)
+//     ->
+//     y = R.call_dps_packed("distir.runtime.cublaslt", (x, w, R.str("ab,cb->ac"), R.str("add"), r),
+//                           ...)
+//
+// The last text names the terms that follow, in their order, and the activation: "bias add relu".
+
+#include "target/gpu/dispatch_matmul.h"
+
+#include <string>
+
+#include "ir/build.h"
+#include "ir/report.h"
+#include "ir/rewriter.h"
+#include "ir/tvm/pass.h"
+#include "support/functions.h"
+#include "target/gpu/matrix_form.h"
+#include "target/products/products.h"
+
+namespace distir::target {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+const std::string kLtBuiltin = "distir.runtime.cublaslt";
+
+bool IsFloatOf(DLDataType dtype, int bits) {
+  return dtype.code == kDLFloat && dtype.bits == bits && dtype.lanes == 1;
+}
+bool IsHalf(DLDataType dtype) {
+  return IsFloatOf(dtype, 16) || (dtype.code == kDLBfloat && dtype.bits == 16 && dtype.lanes == 1);
+}
+
+/*! \brief Operands of one dtype; the result has it too, or is float32. */
+bool AreTaken(const ir::TensorType& a, const ir::TensorType& b, const ir::TensorType& result) {
+  if (!a.has_dtype() || !b.has_dtype() || !result.has_dtype()) return false;
+  if (a.dtype() != b.dtype()) return false;
+  if (IsHalf(a.dtype())) return result.dtype() == a.dtype() || IsFloatOf(result.dtype(), 32);
+  return (IsFloatOf(a.dtype(), 32) || IsFloatOf(a.dtype(), 64)) && result.dtype() == a.dtype();
+}
+
+const char* RefusesProduct(const Contraction& contraction, const ir::TensorType& result) {
+  const auto type_of = [](const ir::Expr& operand) { return ir::TensorType::Cast(operand.ty()); };
+  const auto& [left, right] = contraction.operands;
+  if (!AreTaken(type_of(left), type_of(right), result)) return "dtypes that cuBLASLt lacks";
+  const Epilogue& epilogue = contraction.epilogue;
+  const bool is_double = IsFloatOf(result.dtype(), 64);
+  if (is_double && (epilogue.bias.defined() || !epilogue.activation.empty()))
+    return "float64 with an epilogue";
+  return LacksMatrixForm(contraction, result);
+}
+
+class LtDispatcher : public ir::FunctionRewriter {
+ public:
+  explicit LtDispatcher(const Products& products) : products_(products) {}
+
+ private:
+  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
+    if (products_.IsDropped(var)) return;
+    const Contraction* contraction = products_.Find(var);
+    if (contraction == nullptr) return FunctionRewriter::RewriteVarBinding(var, value);
+    ir::Count("products");
+    const Epilogue& epilogue = contraction->epilogue;
+    ir::NodeArray<ir::Expr> arguments = {
+        Rewrite(contraction->operands[0]), Rewrite(contraction->operands[1]),
+        ir::MakeString(*Subscripts(*contraction)), ir::MakeString(TextOf(epilogue))};
+    for (const ir::Expr& term : {epilogue.bias, epilogue.addend}) {
+      if (term.defined()) arguments.push_back(Rewrite(term));
+    }
+    if (!epilogue.empty()) ir::Count("epilogues");
+    Bind(var, ir::MakeOpCall(var.ty(), "relax.call_dps_packed",
+                             {ir::MakeExternFunc(kLtBuiltin), ir::MakeTuple(arguments)}, {},
+                             {var.ty()}));
+  }
+
+  static std::string TextOf(const Epilogue& epilogue) {
+    std::string text;
+    const auto append = [&text](const std::string& word) {
+      if (!text.empty()) text += " ";
+      text += word;
+    };
+    if (epilogue.bias.defined()) append("bias");
+    if (epilogue.addend.defined()) append("add");
+    if (!epilogue.activation.empty()) append(epilogue.activation);
+    return text;
+  }
+
+  const Products& products_;
+};
+
+}  // namespace
+
+ir::IRModule DispatchCublasLt(const ir::IRModule& mod, int64_t fewest_rows) {
+  const auto refuses = [fewest_rows](const Contraction& contraction,
+                                     const ir::TensorType& result) -> const char* {
+    if (const char* reason = RefusesProduct(contraction, result)) return reason;
+    const int64_t rows = FewestRows(contraction, result);
+    return rows >= 0 && rows < fewest_rows ? "few rows" : nullptr;
+  };
+  return ir::RewriteFunctions(mod, [&](const ir::Function& function) {
+    const Products products(function, {refuses, true});
+    return products.empty() ? ir::Function() : LtDispatcher(products).RewriteFunction(function);
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  support::Functions().def("distir.target.DispatchCublasLt", [](int64_t fewest_rows) {
+    return ir::MakeModulePass("DispatchCublasLt", [fewest_rows](const ir::IRModule& mod) {
+      return DispatchCublasLt(mod, fewest_rows);
+    });
+  });
+}
+
+}  // namespace distir::target
