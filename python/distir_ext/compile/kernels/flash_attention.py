@@ -33,10 +33,8 @@ _BYTES = 2
 _OLDEST = 80  # sm_80 has the copies and products of the kernel
 _CHUNK = 8  # numbers that are copied at once
 _MOST_DEPTH = 256
-_WARPS = 4
-_THREADS = 32 * _WARPS
-_TILE = 16  # rows of a product
-_KEYS = 64  # of a tile in shared memory
+_THREADS = 128
+_ROWS = 64  # of a block
 
 # A decode step has fewer rows than a GPU has multiprocessors: its keys are split among blocks.
 _WANTED_BLOCKS = 264  # two for each multiprocessor of an H100
@@ -146,15 +144,12 @@ class _Kernel:
         return relax.call_tir(combine, [builder.emit(found[0]), builder.emit(found[1])], result)
 
     @property
-    def _tiles(self) -> int:
-        """Rows of a warp, by 16: fewer where the registers or the rows are."""
-        if max(self._depth, self._value_depth) > 128:
-            return 1
-        return 1 if 0 < self._queries * self._group <= _WARPS * _TILE else 2
+    def _tile(self) -> int:
+        """Keys of a tile: fewer where a key needs more registers and shared memory."""
+        return 128 if max(self._depth, self._value_depth) <= 128 else 64
 
     def _splits(self) -> int:
-        rows = _WARPS * _TILE * self._tiles
-        if not 0 < self._queries * self._group <= rows:
+        if not 0 < self._queries * self._group <= _ROWS:
             return 1
         splits = min(_WANTED_BLOCKS // (max(self._batch, 1) * self._heads), _MOST_SPLITS)
         if self._keys > 0:
@@ -166,14 +161,13 @@ class _Kernel:
         return f"distir::{function}<{_NAMES[self._dtype]}, {', '.join(words)}>"
 
     def _shared_bytes(self) -> int:
-        rows = _WARPS * _TILE * self._tiles
         pitches = [-(-depth // 64) * 64 for depth in (self._depth, self._value_depth)]
-        return _BYTES * ((rows + _KEYS) * pitches[0] + _KEYS * pitches[1])
+        return _BYTES * ((_ROWS + self._tile) * pitches[0] + self._tile * pitches[1])
 
     def _attention(self, splits: int) -> tirx.PrimFunc:
         causal = self._call.attrs.causal_mask
         has_bias = self._bias is not None
-        options = [self._depth, self._value_depth, self._heads, self._group, self._tiles]
+        options = [self._depth, self._value_depth, self._heads, self._group, self._tile]
         options += [bool(causal), has_bias]
         if splits == 1:
             name = self._name("Attention", *options)
@@ -181,7 +175,6 @@ class _Kernel:
             name = self._name("SplitAttention", *options, splits)
         given = self._call.attrs.scale
         scale = 1 / math.sqrt(self._depth) if given is None else float(given)
-        rows_of_block = _WARPS * _TILE * self._tiles
         bias = [1] * 4 if self._bias is None else self._bias.ty.shape.values
         is_one = [isinstance(each, tirx.IntImm | int) and int(each) == 1 for each in bias]
 
@@ -214,7 +207,7 @@ class _Kernel:
         offset: Any = tirx.const(0, "int64")
         if causal == "BottomRight":
             offset = tirx.abs(keys - queries)  # as TVM has it
-        blocks = tirx.ceildiv(queries * self._group, rows_of_block) * self._heads * splits * batch
+        blocks = tirx.ceildiv(queries * self._group, _ROWS) * self._heads * splits * batch
         pointers = [each.data for each in buffers]
         if not has_bias:
             pointers.insert(3, pointers[0])  # which is not read

@@ -1,10 +1,10 @@
 // Attention without its scores in memory, on the tensor cores of sm_80 and later.
 //
-// A block of 128 threads has some rows of queries, and goes through the keys and values in tiles of
-// 64. Scores stay in registers; maxima, sums and results are brought up to date after each tile
-// (Dao et al., FlashAttention-2, 2023). Query heads that share a key head are rows of one block, so
-// that a key is read once for all of them. Where there are few rows, as in a decode step, the keys
-// are split among blocks, and CombineAttention adds what they have found.
+// A block of 128 threads has 64 rows of queries, and goes through the keys and values in tiles.
+// Scores stay in registers; maxima, sums and results are brought up to date after each tile (Dao et
+// al., FlashAttention-2, 2023). Query heads that share a key head are rows of one block, so that a
+// key is read once for all of them. Where there are few rows, as in a decode step, the keys are
+// split among blocks, and CombineAttention adds what they have found.
 //
 // TVM's kernels call these functions; flash_attention.py writes such kernels and says what the
 // arguments are. A test runs this source on the host (DISTIR_BLOCK_ON_HOST), where the functions
@@ -18,7 +18,7 @@ namespace distir {
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr int kKeys = 64;  // of a tile
+constexpr int kRows = 16 * kWarps;
 
 // ---- instructions
 
@@ -176,14 +176,14 @@ struct AttentionBlock {
   long long batch, head, first_row, split;
 };
 
-template <int Rows, int Group, int Heads, int Splits, bool IsCausal>
+template <int Group, int Heads, int Splits, bool IsCausal>
 __device__ __forceinline__ AttentionBlock BlockOf(long long queries) {
-  const long long of_head = (queries * Group + Rows - 1) / Rows;
+  const long long of_head = (queries * Group + kRows - 1) / kRows;
   long long index = blockIdx.x;
   AttentionBlock block;
   const long long tile = index % of_head;
   // The last rows of a causal mask have most keys, so they begin first.
-  block.first_row = (IsCausal ? of_head - 1 - tile : tile) * Rows;
+  block.first_row = (IsCausal ? of_head - 1 - tile : tile) * kRows;
   index /= of_head;
   block.split = index % Splits;
   index /= Splits;
@@ -199,31 +199,33 @@ __device__ __forceinline__ AttentionBlock BlockOf(long long queries) {
  * \tparam T half or __nv_bfloat16.
  * \tparam Depth, ValueDepth Of a key, of a value; multiples of 8.
  * \tparam Heads, Group Heads of the keys, and query heads of each.
- * \tparam Tiles Rows of a warp, by 16.
+ * \tparam Keys Keys of a tile.
  * \tparam Splits Parts of the keys. With more than one, `sums` and `stats` get what
  * CombineAttention takes, otherwise `out` the result.
  */
-template <typename T, int Depth, int ValueDepth, int Heads, int Group, int Tiles, int Splits,
+template <typename T, int Depth, int ValueDepth, int Heads, int Group, int Keys, int Splits,
           bool IsCausal, bool HasBias>
 __device__ __forceinline__ void AttentionOfBlock(const T* query, const T* key, const T* value,
                                                  const T* bias, T* out, float* sums, float* stats,
                                                  void* shared, const AttentionSizes& sizes) {
-  constexpr int kRows = 16 * kWarps * Tiles;
   constexpr int kSteps = Tile<T, Depth>::kSteps, kValueSteps = Tile<T, ValueDepth>::kSteps;
   T* query_tile = static_cast<T*>(shared);
   T* key_tile = query_tile + kRows * Tile<T, Depth>::kPitch;
-  T* value_tile = key_tile + kKeys * Tile<T, Depth>::kPitch;
+  T* value_tile = key_tile + Keys * Tile<T, Depth>::kPitch;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int group = lane / 4, pair = lane % 4 * 2;
-  const auto block = BlockOf<kRows, Group, Heads, Splits, IsCausal>(sizes.queries);
+  const auto block = BlockOf<Group, Heads, Splits, IsCausal>(sizes.queries);
   const long long rows = sizes.queries * Group;
 
+  const auto row_of = [&](int half_of_rows) {
+    return block.first_row + warp * 16 + half_of_rows * 8 + group;
+  };
   // Rows of the block are (query, head of its group).
   const auto head_of = [&](long long row) { return block.head * Group + row % Group; };
   const auto index_of = [&](long long row) {
     return (block.batch * sizes.queries + row / Group) * (Heads * Group) + head_of(row);
   };
-  const long long part = ((sizes.keys + kKeys - 1) / kKeys + Splits - 1) / Splits * kKeys;
+  const long long part = ((sizes.keys + Keys - 1) / Keys + Splits - 1) / Splits * Keys;
   const long long begin = block.split * part;
   long long end = begin + part < sizes.keys ? begin + part : sizes.keys;
   if (IsCausal) {
@@ -237,17 +239,17 @@ __device__ __forceinline__ void AttentionOfBlock(const T* query, const T* key, c
   const T* values_of_head =
       value + block.batch * sizes.keys * value_pitch + block.head * ValueDepth;
   const auto count_from = [&](long long first) {
-    return static_cast<int>(sizes.keys - first < kKeys ? sizes.keys - first : kKeys);
+    return static_cast<int>(sizes.keys - first < Keys ? sizes.keys - first : Keys);
   };
   const auto copy_keys = [&](long long first) {
     const T* from = keys_of_head + first * pitch;
-    Tile<T, Depth>::template Copy<kKeys>(key_tile, key, count_from(first),
-                                         [=](int row) { return from + row * pitch; });
+    Tile<T, Depth>::template Copy<Keys>(key_tile, key, count_from(first),
+                                        [=](int row) { return from + row * pitch; });
   };
   const auto copy_values = [&](long long first) {
     const T* from = values_of_head + first * value_pitch;
-    Tile<T, ValueDepth>::template Copy<kKeys>(value_tile, value, count_from(first),
-                                              [=](int row) { return from + row * value_pitch; });
+    Tile<T, ValueDepth>::template Copy<Keys>(value_tile, value, count_from(first),
+                                             [=](int row) { return from + row * value_pitch; });
   };
 
   const int num_rows =
@@ -256,173 +258,131 @@ __device__ __forceinline__ void AttentionOfBlock(const T* query, const T* key, c
     return query + index_of(block.first_row + row) * Depth;
   });
   if (begin < end) copy_keys(begin);
-  const Matrices<T, Depth> queries(query_tile, warp * Tiles * 16 + lane % 16, lane / 16);
+  const Matrices<T, Depth> queries(query_tile, warp * 16 + lane % 16, lane / 16);
   const Matrices<T, Depth> keys(key_tile, lane % 8 + lane / 16 * 8, lane / 8 % 2);
   const Matrices<T, ValueDepth> values(value_tile, lane % 16, lane / 16);
 
-  float result[Tiles][2 * kValueSteps][4], largest[Tiles][2], total[Tiles][2];
-  for (int tile = 0; tile < Tiles; ++tile) {
-    for (int i = 0; i < 2 * kValueSteps; ++i)
-      for (int j = 0; j < 4; ++j) result[tile][i][j] = 0;
-    for (int half_tile = 0; half_tile < 2; ++half_tile) {
-      largest[tile][half_tile] = None();
-      total[tile][half_tile] = 0;
-    }
-  }
-
-  for (long long first = begin; first < end; first += kKeys) {
+  // Of the 16 rows of a warp a lane has parts of two, 8 rows apart.
+  float result[2 * kValueSteps][4] = {};
+  float largest[2] = {None(), None()}, total[2] = {0, 0};
+  for (long long first = begin; first < end; first += Keys) {
     WaitForCopies();
     __syncthreads();  // the keys are there, and nobody reads the values any more
     copy_values(first);
 
-    float score[Tiles][kKeys / 8][4];
-#pragma unroll
-    for (int tile = 0; tile < Tiles; ++tile)
-#pragma unroll
-      for (int i = 0; i < kKeys / 8; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) score[tile][i][j] = 0;
+    float score[Keys / 8][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      unsigned a[Tiles][4];
+      unsigned a[4];
+      LoadMatrices(a, queries.At(0, step));
 #pragma unroll
-      for (int tile = 0; tile < Tiles; ++tile) LoadMatrices(a[tile], queries.At(tile, step));
-#pragma unroll
-      for (int i = 0; i < kKeys / 16; ++i) {
+      for (int i = 0; i < Keys / 16; ++i) {
         unsigned b[4];
         LoadMatrices(b, keys.At(i, step));
-#pragma unroll
-        for (int tile = 0; tile < Tiles; ++tile) {
-          Small<T>::MultiplyAdd(score[tile][2 * i], a[tile], b[0], b[1]);
-          Small<T>::MultiplyAdd(score[tile][2 * i + 1], a[tile], b[2], b[3]);
-        }
+        Small<T>::MultiplyAdd(score[2 * i], a, b[0], b[1]);
+        Small<T>::MultiplyAdd(score[2 * i + 1], a, b[2], b[3]);
       }
     }
 
     // Scores become exponents of 2. With a bias they are scaled before it is added.
     const float scale = sizes.scale * kLog2E;
     const float scale_later = HasBias ? 1 : scale;
-    const bool is_cut = first + kKeys > sizes.keys ||
-                        (IsCausal && first + kKeys - 1 > block.first_row / Group + sizes.offset);
+    const bool is_cut = first + Keys > sizes.keys ||
+                        (IsCausal && first + Keys - 1 > block.first_row / Group + sizes.offset);
 #pragma unroll
-    for (int tile = 0; tile < Tiles; ++tile) {
+    for (int half_of_rows = 0; half_of_rows < 2; ++half_of_rows) {
+      const auto of_row = [&](int i) -> float& { return score[i / 2][2 * half_of_rows + i % 2]; };
+      if (HasBias || is_cut) {
+        const long long row = row_of(half_of_rows);
+        const T* row_bias = bias;
+        if (HasBias && row < rows)
+          row_bias += block.batch * sizes.bias_strides[0] + head_of(row) * sizes.bias_strides[1] +
+                      row / Group * sizes.bias_strides[2];
+        long long last = sizes.keys;
+        if (IsCausal && row / Group + sizes.offset + 1 < last)
+          last = row / Group + sizes.offset + 1;
+        const int seen = static_cast<int>(last - first);  // keys of the tile
 #pragma unroll
-      for (int part_of_tile = 0; part_of_tile < 2; ++part_of_tile) {
-        if (HasBias || is_cut) {
-          const long long row =
-              block.first_row + (warp * Tiles + tile) * 16 + part_of_tile * 8 + group;
-          const T* row_bias = bias;
-          if (HasBias && row < rows)
-            row_bias += block.batch * sizes.bias_strides[0] + head_of(row) * sizes.bias_strides[1] +
-                        row / Group * sizes.bias_strides[2];
-          long long last = sizes.keys;
-          if (IsCausal && row / Group + sizes.offset + 1 < last)
-            last = row / Group + sizes.offset + 1;
-          const int seen = static_cast<int>(last - first);  // keys of the tile
-#pragma unroll
-          for (int i = 0; i < kKeys / 8; ++i) {
-#pragma unroll
-            for (int j = 0; j < 2; ++j) {
-              float& one = score[tile][i][2 * part_of_tile + j];
-              const int at = 8 * i + pair + j;
-              if (HasBias && at < seen)
-                one = one * scale + Wide(row_bias[(first + at) * sizes.bias_strides[3]]) * kLog2E;
-              if (at >= seen) one = None();
-            }
-          }
+        for (int i = 0; i < Keys / 4; ++i) {
+          const int at = i / 2 * 8 + pair + i % 2;
+          if (HasBias && at < seen)
+            of_row(i) =
+                of_row(i) * scale + Wide(row_bias[(first + at) * sizes.bias_strides[3]]) * kLog2E;
+          if (at >= seen) of_row(i) = None();
         }
-        float most = None();
+      }
+      float most = None();
 #pragma unroll
-        for (int i = 0; i < kKeys / 8; ++i)
+      for (int i = 0; i < Keys / 4; ++i) most = fmaxf(most, of_row(i));
+      most = fmaxf(most, OfLane(most, 1));
+      most = fmaxf(most, OfLane(most, 2));
+      // The largest exponent so far; 0 for a row of which every key is masked.
+      const float before = largest[half_of_rows];
+      const float now = fmaxf(before, most * scale_later);
+      const float subtracted = now == None() ? 0.0f : now;
+      const float shrinks = exp2f(before - subtracted);
+      largest[half_of_rows] = now;
+      float sum = 0;
 #pragma unroll
-          for (int j = 0; j < 2; ++j) most = fmaxf(most, score[tile][i][2 * part_of_tile + j]);
-        most = fmaxf(most, OfLane(most, 1));
-        most = fmaxf(most, OfLane(most, 2));
-        // The largest exponent so far; 0 for a row of which every key is masked.
-        const float before = largest[tile][part_of_tile];
-        const float now = fmaxf(before, most * scale_later);
-        const float subtracted = now == None() ? 0.0f : now;
-        const float shrinks = exp2f(before - subtracted);
-        largest[tile][part_of_tile] = now;
-        float sum = 0;
+      for (int i = 0; i < Keys / 4; ++i) {
+        of_row(i) = exp2f(of_row(i) * scale_later - subtracted);
+        sum += of_row(i);
+      }
+      total[half_of_rows] = total[half_of_rows] * shrinks + sum;
 #pragma unroll
-        for (int i = 0; i < kKeys / 8; ++i) {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            float& one = score[tile][i][2 * part_of_tile + j];
-            one = exp2f(one * scale_later - subtracted);
-            sum += one;
-          }
-        }
-        total[tile][part_of_tile] = total[tile][part_of_tile] * shrinks + sum;
-#pragma unroll
-        for (int i = 0; i < 2 * kValueSteps; ++i) {
-          result[tile][i][2 * part_of_tile] *= shrinks;
-          result[tile][i][2 * part_of_tile + 1] *= shrinks;
-        }
+      for (int i = 0; i < 2 * kValueSteps; ++i) {
+        result[i][2 * half_of_rows] *= shrinks;
+        result[i][2 * half_of_rows + 1] *= shrinks;
       }
     }
 
     WaitForCopies();
     __syncthreads();  // the values are there, and nobody reads the keys any more
-    if (first + kKeys < end) copy_keys(first + kKeys);
+    if (first + Keys < end) copy_keys(first + Keys);
 #pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step) {
-      unsigned a[Tiles][4];
-#pragma unroll
-      for (int tile = 0; tile < Tiles; ++tile) {
-        const float (&low)[4] = score[tile][2 * step];
-        const float (&high)[4] = score[tile][2 * step + 1];
-        a[tile][0] = Pack<T>(low[0], low[1]);
-        a[tile][1] = Pack<T>(low[2], low[3]);
-        a[tile][2] = Pack<T>(high[0], high[1]);
-        a[tile][3] = Pack<T>(high[2], high[3]);
-      }
+    for (int step = 0; step < Keys / 16; ++step) {
+      const float (&low)[4] = score[2 * step];
+      const float (&high)[4] = score[2 * step + 1];
+      const unsigned a[4] = {Pack<T>(low[0], low[1]), Pack<T>(low[2], low[3]),
+                             Pack<T>(high[0], high[1]), Pack<T>(high[2], high[3])};
 #pragma unroll
       for (int i = 0; i < kValueSteps; ++i) {
         unsigned b[4];
         LoadTransposed(b, values.At(step, i));
-#pragma unroll
-        for (int tile = 0; tile < Tiles; ++tile) {
-          Small<T>::MultiplyAdd(result[tile][2 * i], a[tile], b[0], b[1]);
-          Small<T>::MultiplyAdd(result[tile][2 * i + 1], a[tile], b[2], b[3]);
-        }
-      }
-    }
-  }
-
-#pragma unroll
-  for (int tile = 0; tile < Tiles; ++tile) {
-#pragma unroll
-    for (int part_of_tile = 0; part_of_tile < 2; ++part_of_tile) {
-      const long long row = block.first_row + (warp * Tiles + tile) * 16 + part_of_tile * 8 + group;
-      float sum = total[tile][part_of_tile];
-      sum += OfLane(sum, 1);
-      sum += OfLane(sum, 2);
-      if (row >= rows) continue;
-      const long long index = index_of(row);
-      const long long split = block.split * sizes.batch * sizes.queries * Heads * Group + index;
-      if (Splits > 1 && pair == 0) {
-        stats[2 * split] = largest[tile][part_of_tile];
-        stats[2 * split + 1] = sum;
-      }
-#pragma unroll
-      for (int i = 0; i < 2 * kValueSteps; ++i) {
-        const int at = 8 * i + pair;
-        if (at >= ValueDepth) continue;
-        const float low = result[tile][i][2 * part_of_tile];
-        const float high = result[tile][i][2 * part_of_tile + 1];
-        if (Splits > 1) {
-          sums[split * ValueDepth + at] = low;
-          sums[split * ValueDepth + at + 1] = high;
-        } else {
-          *reinterpret_cast<unsigned*>(out + index * ValueDepth + at) =
-              Pack<T>(low / sum, high / sum);
-        }
+        Small<T>::MultiplyAdd(result[2 * i], a, b[0], b[1]);
+        Small<T>::MultiplyAdd(result[2 * i + 1], a, b[2], b[3]);
       }
     }
   }
   WaitForCopies();
+
+#pragma unroll
+  for (int half_of_rows = 0; half_of_rows < 2; ++half_of_rows) {
+    const long long row = row_of(half_of_rows);
+    float sum = total[half_of_rows];
+    sum += OfLane(sum, 1);
+    sum += OfLane(sum, 2);
+    if (row >= rows) continue;
+    const long long index = index_of(row);
+    const long long split = block.split * sizes.batch * sizes.queries * Heads * Group + index;
+    if (Splits > 1 && pair == 0) {
+      stats[2 * split] = largest[half_of_rows];
+      stats[2 * split + 1] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kValueSteps; ++i) {
+      const int at = 8 * i + pair;
+      if (at >= ValueDepth) continue;
+      const float low = result[i][2 * half_of_rows], high = result[i][2 * half_of_rows + 1];
+      if (Splits > 1) {
+        sums[split * ValueDepth + at] = low;
+        sums[split * ValueDepth + at + 1] = high;
+      } else {
+        *reinterpret_cast<unsigned*>(out + index * ValueDepth + at) =
+            Pack<T>(low / sum, high / sum);
+      }
+    }
+  }
 }
 
 // ---- functions that kernels call
@@ -436,22 +396,22 @@ __device__ __forceinline__ void AttentionOfBlock(const T* query, const T* key, c
   {batch, queries, keys, {batch_stride, head_stride, query_stride, key_stride}, scale, offset}
 
 /*! \brief Attention; without a bias that argument is not read. */
-template <typename T, int Depth, int ValueDepth, int Heads, int Group, int Tiles, bool IsCausal,
+template <typename T, int Depth, int ValueDepth, int Heads, int Group, int Keys, bool IsCausal,
           bool HasBias>
 __device__ __forceinline__ void Attention(const T* query, const T* key, const T* value,
                                           const T* bias, T* out, void* shared,
                                           DISTIR_ATTENTION_SIZES) {
-  AttentionOfBlock<T, Depth, ValueDepth, Heads, Group, Tiles, 1, IsCausal, HasBias>(
+  AttentionOfBlock<T, Depth, ValueDepth, Heads, Group, Keys, 1, IsCausal, HasBias>(
       query, key, value, bias, out, nullptr, nullptr, shared, DISTIR_GIVEN_SIZES);
 }
 
 /*! \brief Attention to parts of the keys. */
-template <typename T, int Depth, int ValueDepth, int Heads, int Group, int Tiles, bool IsCausal,
+template <typename T, int Depth, int ValueDepth, int Heads, int Group, int Keys, bool IsCausal,
           bool HasBias, int Splits>
 __device__ __forceinline__ void SplitAttention(const T* query, const T* key, const T* value,
                                                const T* bias, float* sums, float* stats,
                                                void* shared, DISTIR_ATTENTION_SIZES) {
-  AttentionOfBlock<T, Depth, ValueDepth, Heads, Group, Tiles, Splits, IsCausal, HasBias>(
+  AttentionOfBlock<T, Depth, ValueDepth, Heads, Group, Keys, Splits, IsCausal, HasBias>(
       query, key, value, bias, nullptr, sums, stats, shared, DISTIR_GIVEN_SIZES);
 }
 
