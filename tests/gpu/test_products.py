@@ -262,7 +262,7 @@ x, w = np.ones((8, 16), "float32"), np.ones((16, 32), "float32")
 try:
     with dx.Session(1, ccl="nccl") as session:
         main = session.load(exe)["main"]
-        print("loaded", main(x, w).numpy()[0, 0])
+        print("loaded", main(x, w)[0].numpy()[0, 0])
 except Exception as error:
     print(type(error).__name__, error)
 """

@@ -15,7 +15,14 @@ from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine
 from distir_ext.native import nvidia as _nvidia
 
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "cuda-bindings", "nvidia-nccl-cu13", "nvidia-cublas")
+_PACKAGES = (
+    "apache-tvm",
+    "apache-tvm-ffi",
+    "numpy",
+    "cuda-bindings",
+    "nvidia-nccl-cu13",
+    "nvidia-cublas",
+)
 
 
 def check_versions(machine: Machine) -> Iterator[Finding]:
