@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,7 @@ from tvm.relax import op
 
 import distir_ext as dx
 from distir_ext.compile.gpu_products import dispatch_products
+from distir_ext.gpu_check.programs import programs
 from distir_ext.native import nvidia as _nvidia
 
 BUILTIN = "distir.runtime.cublaslt"
@@ -259,36 +261,48 @@ target = {"kind": "llvm", "target_device_type": 2, "libs": ["cublaslt"]}
 exe = build(module([([(8, 16), (16, 32)], matmul)], "float32"), target)
 runner.workers.close()
 x, w = np.ones((8, 16), "float32"), np.ones((16, 32), "float32")
-try:
-    with dx.Session(1, ccl="nccl") as session:
-        main = session.load(exe)["main"]
-        print("loaded", main(x, w).numpy()[0, 0])
-except Exception as error:
-    print(type(error).__name__, error)
+def run():
+    try:
+        with dx.Session(1, ccl="nccl") as session:
+            main = session.load(exe)["main"]
+            print("loaded", end=" ")
+            print(main(x, w)[0].numpy()[0, 0])
+    except Exception as error:
+        print(str(error).replace(chr(10), " "))
+FILE = "DISTIR_EXT_CUBLASLT_LIBRARY"
+there = os.environ[FILE]
+os.environ[FILE] = "/nowhere/libcublasLt.so"
+run()
+os.environ |= {FILE: there, "CUDA_ON_HOST_CUBLASLT": "110800"}
+run()
+os.environ["CUDA_ON_HOST_CUBLASLT"] = "131000"
+for fault in (b"refused product", b"wrong product", b""):
+    HOST.cuda_on_host_fault(fault)
+    run()
 """
 
 
 def test_a_library_that_lacks_or_refuses_is_an_error_with_its_name():
     """At load time: none, one that is too old; when it is called: a product that it refuses."""
-    fine = run_alone(_ONE_PRODUCT)
-    assert "loaded 16.0" in fine.stdout, fine.stdout + fine.stderr
-    wrong = run_alone(_ONE_PRODUCT, CUDA_ON_HOST_FAULT="wrong product")
-    assert "loaded 17.0" in wrong.stdout, wrong.stdout + wrong.stderr
-    for environment, parts in (
-        (
-            {"DISTIR_EXT_CUBLASLT_LIBRARY": "/nowhere/libcublasLt.so"},
-            ("cuBLASLt cannot be loaded", "/nowhere", "distir-ext[cuda]", "blas=False"),
-        ),
-        (
-            {"CUDA_ON_HOST_CUBLASLT": "110800"},
-            ("cuBLASLt 11.8.0 of", "is too old: 12.0.0 or later", "distir-ext[cuda]"),
-        ),
-        (
-            {"CUDA_ON_HOST_FAULT": "refused product"},
-            ("cuBLASLt 13.10.0 of", "float32 of 8 x 16", "32 columns", "not supported"),
-        ),
+    done = run_alone(_ONE_PRODUCT)
+    missing, old, refused, wrong, right = done.stdout.splitlines()
+    for line, parts in (
+        (missing, ("cuBLASLt cannot be loaded", "/nowhere", "distir-ext[cuda]", "blas=False")),
+        (old, ("cuBLASLt 11.8.0 of", "is too old: 12.0.0 or later", "distir-ext[cuda]")),
+        (refused, ("loaded", "cuBLASLt 13.10.0 of", "8 x 16", "32 columns", "not supported")),
     ):
-        done = run_alone(_ONE_PRODUCT, **environment)
-        assert "loaded" not in done.stdout, done.stdout
         for part in parts:
-            assert part in done.stdout, (part, done.stdout, done.stderr)
+            assert part in line, (part, line, done.stderr)
+    assert not missing.startswith("loaded")
+    assert not old.startswith("loaded")
+    assert (wrong, right) == ("loaded 17.0", "loaded 16.0")
+
+
+def test_launches_of_a_decode_step_are_counted():
+    """A layer of Llama 3 8B: nine products and seven kernels."""
+    mod = programs("float16", dx.Mesh(tp=1), names="decode")
+    asked = {"kind": "cuda", "arch": "sm_90", "libs": ["cublaslt"]}
+    called = re.findall(r"call  (\S+)", dx.build(mod, asked).as_text())
+    launched = [name for name in called if not name.startswith("vm.")]
+    assert launched.count(BUILTIN) == 9
+    assert len(launched) == 16
