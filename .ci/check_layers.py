@@ -29,6 +29,7 @@ LAYERS = (
     "ir",
     "mesh",
     "cost",
+    "planning",
     "dialect",
     "outline",
     "rules",

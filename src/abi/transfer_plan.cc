@@ -90,18 +90,12 @@ class TransferPlanner::Meeting {
 
   /*! \brief Volume of the block that devices want which do not hold it, in units of the grid. */
   int64_t WantedVolume() const {
-    int64_t wanted = Volume(planner_.extents_of_source_) * planner_.target_.num_holders();
+    int64_t wanted =
+        distir::abi::Volume(planner_.extents_of_source_) * planner_.target_.num_holders();
     if (planner_.target_of_source_.empty()) return wanted;
     for (int64_t holder : holders_) {
       const int64_t at = planner_.target_of_source_[planner_.source_.PositionOf(holder)];
-      if (at < 0) continue;
-      int64_t own = 1;
-      const std::vector<int64_t> block = planner_.target_.BlockAt(at);
-      for (size_t d = 0; d < block.size(); ++d) {
-        const auto [begin, end] = OverlapAlong(d, block[d]);
-        own *= std::max<int64_t>(end - begin, 0);
-      }
-      wanted -= own;
+      if (at >= 0) wanted -= Volume(planner_.target_.BlockAt(at));
     }
     return wanted;
   }
@@ -133,29 +127,28 @@ class TransferPlanner::Meeting {
     } while (Next(begin_, end_, &wanted));
   }
 
-  /*! \brief Counts the devices that VisitDemands visits, and the index of the one at a position. */
-  std::pair<int64_t, int64_t> CountDemands(int64_t position) const {
-    const auto index_of = [this](int64_t at) {
-      const std::vector<int64_t> block = planner_.target_.BlockAt(at);
-      int64_t index = 0;
-      for (size_t d = 0; d < block.size(); ++d) {
-        if (block[d] < begin_[d] || block[d] >= end_[d]) return int64_t{-1};
-        index = index * (end_[d] - begin_[d]) + block[d] - begin_[d];
-      }
-      return index * planner_.target_.num_holders() + planner_.target_.TurnAt(at);
-    };
-    int64_t count = planner_.target_.num_holders(), index = index_of(position);
-    for (size_t d = 0; d < begin_.size(); ++d) count *= end_[d] - begin_[d];
-    if (planner_.target_of_source_.empty()) return {count, index};
-    const int64_t before_holders = index;
+  /*! \brief Volume of what those of VisitDemands want that are served before the one at a position.
+   */
+  int64_t VolumeBefore(int64_t position) const {
+    const int64_t of_all = VolumeUntil(position);
+    if (planner_.target_of_source_.empty()) return of_all;
+    int64_t of_holders = 0;
     for (int64_t holder : holders_) {
       const int64_t at = planner_.target_of_source_[planner_.source_.PositionOf(holder)];
-      const int64_t its = at < 0 ? -1 : index_of(at);
-      if (its < 0) continue;
-      --count;
-      index -= its < before_holders;
+      if (at < 0 || !Overlaps(planner_.target_.BlockAt(at))) continue;
+      if (Serves(at, position)) of_holders += Volume(planner_.target_.BlockAt(at));
     }
-    return {count, index};
+    return of_all - of_holders;
+  }
+
+  /*! \brief Volume of the part of the source's block in one of the target's. */
+  int64_t Volume(const std::vector<int64_t>& wanted) const {
+    int64_t volume = 1;
+    for (size_t d = 0; d < block_.size(); ++d) {
+      const auto [begin, end] = OverlapAlong(d, wanted[d]);
+      volume *= std::max<int64_t>(end - begin, 0);
+    }
+    return volume;
   }
 
   /*! \brief All extents that overlaps have along a dimension: those between the first and the last
@@ -171,6 +164,36 @@ class TransferPlanner::Meeting {
   }
 
  private:
+  bool Overlaps(const std::vector<int64_t>& wanted) const {
+    for (size_t d = 0; d < wanted.size(); ++d) {
+      if (wanted[d] < begin_[d] || wanted[d] >= end_[d]) return false;
+    }
+    return true;
+  }
+
+  /*! \brief True if the device at one position of the target comes before that at another. */
+  bool Serves(int64_t first, int64_t then) const {
+    const std::vector<int64_t> of_first = planner_.target_.BlockAt(first);
+    const std::vector<int64_t> of_then = planner_.target_.BlockAt(then);
+    if (of_first != of_then) return of_first < of_then;
+    return planner_.target_.TurnAt(first) < planner_.target_.TurnAt(then);
+  }
+
+  /*! \brief As VolumeBefore, as if no device held the block. */
+  int64_t VolumeUntil(int64_t position) const {
+    const std::vector<int64_t> wanted = planner_.target_.BlockAt(position);
+    int64_t before = 0;  // of blocks, in row-major order
+    int64_t slice = distir::abi::Volume(planner_.extents_of_source_);
+    for (size_t d = 0; d < wanted.size(); ++d) {
+      const int64_t start = block_[d] * planner_.extents_of_source_[d];
+      const auto [begin, end] = OverlapAlong(d, wanted[d]);
+      slice /= planner_.extents_of_source_[d];
+      before += (begin - start) * slice;
+      slice *= end - begin;
+    }
+    return before * planner_.target_.num_holders() + planner_.target_.TurnAt(position) * slice;
+  }
+
   std::pair<int64_t, int64_t> OverlapAlong(size_t d, int64_t wanted) const {
     const int64_t extent = planner_.extents_of_source_[d];
     const int64_t of_target = planner_.extents_of_target_[d];
@@ -206,6 +229,46 @@ size_t DimensionToCut(const std::vector<int64_t>& extents, const std::vector<int
   return best;
 }
 
+/*! \brief One part of what holders send of a block, by volume in any unit. */
+struct Demand {
+  int64_t before, volume;  // of those that are served before it; its own
+  int64_t all;             // of all of them
+};
+
+/*! \brief Equal slabs of a demand, of which the holders serve some each. */
+struct Slabs {
+  size_t dim = 0;
+  int64_t count = 1;
+};
+
+/*! \brief Cuts a demand so that every holder serves the same volume; if no dimension divides so,
+ * into as many slabs as one has. */
+Slabs SlabsOf(const Demand& demand, const std::vector<int64_t>& extents,
+              const std::vector<int64_t>& units, int64_t holders) {
+  // Ends of parts lie at (turn * all - holders * before) / (holders * volume) of the demand.
+  const int64_t whole = holders * demand.volume;
+  const int64_t slabs = whole / std::gcd(whole, std::gcd(demand.all, holders * demand.before));
+  if (slabs == 1) return {};
+  const size_t exact = DimensionToCut(extents, units, slabs);
+  if (exact < extents.size()) return {exact, slabs};
+  Slabs finest;
+  for (size_t d = 0; d < extents.size(); ++d) {
+    const int64_t count = extents[d] * std::max<int64_t>(units[d], 1);
+    if (count > finest.count) finest = {d, count};
+  }
+  return finest;
+}
+
+/*! \brief The first slab of a demand that the holders before one do not serve; may be none of it.
+ */
+int64_t FirstSlab(const Demand& demand, int64_t slabs, int64_t turn, int64_t holders) {
+  __extension__ using Wide = __int128;
+  const Wide end = Wide{turn} * demand.all - Wide{holders} * demand.before;
+  if (end <= 0) return 0;
+  const Wide whole = Wide{holders} * demand.volume;
+  return static_cast<int64_t>(std::min<Wide>(slabs, (end * slabs + whole - 1) / whole));
+}
+
 std::vector<int64_t> ExtentsOf(const Box& box) {
   std::vector<int64_t> extents;
   for (size_t d = 0; d < box.begin.size(); ++d) extents.push_back(box.end[d] - box.begin[d]);
@@ -226,28 +289,31 @@ class TransferPlanner::Pieces {
   }
 
   /*!
-   * \brief Demand `index` of `count` for a block: which of the holders give which slabs of the box.
+   * \brief Finds which of the holders give which slabs of a demand.
    * \param visit visit(holder, from, to): slabs [from, to) of `slabs`.
    */
   template <typename Visit>
-  static void Serve(int64_t index, int64_t count, int64_t slabs, DeviceList holders, Visit visit) {
-    const int64_t all = count * slabs;
-    for (int64_t slab = index * slabs, end = slab + slabs, next; slab < end; slab = next) {
-      const int64_t holder = slab * holders.size / all;
-      // The first slab of the next holder.
-      next = std::min(end, ((holder + 1) * all + holders.size - 1) / holders.size);
-      visit(holders[holder], slab - index * slabs, next - index * slabs);
+  static void Serve(const Demand& demand, int64_t slabs, DeviceList holders, Visit visit) {
+    __extension__ using Wide = __int128;
+    auto turn = static_cast<int64_t>(Wide{demand.before} * holders.size / demand.all);
+    for (int64_t slab = 0; slab < slabs; ++turn) {
+      const int64_t next =
+          turn + 1 < holders.size ? FirstSlab(demand, slabs, turn + 1, holders.size) : slabs;
+      if (next > slab) visit(holders[turn], slab, next);
+      slab = std::max(slab, next);
     }
   }
 
-  void AddCut(bool is_send, int64_t peer, const Box& box, int64_t from, int64_t to, int64_t slabs) {
-    size_t dim = 0;
-    if (slabs > 1) {
-      const std::vector<int64_t> extents = ExtentsOf(box);
-      dim = DimensionToCut(extents, planner_.units_, slabs);
-      refinement_[dim] = std::lcm(refinement_[dim], Refinement(extents[dim], slabs));
+  void AddCut(bool is_send, int64_t peer, const Box& box, int64_t from, int64_t to,
+              const Slabs& slabs) {
+    if (from > 0 || to < slabs.count) {
+      const int64_t extent = box.end[slabs.dim] - box.begin[slabs.dim];
+      for (int64_t end : {from, to}) {
+        const int64_t finer = slabs.count / std::gcd(slabs.count, extent * end);
+        refinement_[slabs.dim] = std::lcm(refinement_[slabs.dim], finer);
+      }
     }
-    (is_send ? sends_ : receives_).push_back({peer, box, dim, from, to, slabs});
+    (is_send ? sends_ : receives_).push_back({peer, box, slabs.dim, from, to, slabs.count});
   }
 
   void Write(TransferPart* part) const {
@@ -327,25 +393,6 @@ Box TransferPlanner::BoxOf(const Blocks& side, int64_t position) const {
   return box;
 }
 
-// Cuts either all overlaps or none: with one uncut, the others would not be even.
-int64_t TransferPlanner::CutsOf(const Meeting& meeting, int64_t demands, int64_t holders) const {
-  const int64_t slabs = holders / std::gcd(demands, holders);
-  if (slabs == 1) return 1;
-  std::vector<std::vector<int64_t>> along;
-  std::vector<int64_t> sizes;
-  for (size_t d = 0; d < grid_.size(); ++d) {
-    along.push_back(meeting.ExtentsAlong(d));
-    sizes.push_back(static_cast<int64_t>(along.back().size()));
-  }
-  const std::vector<int64_t> first(sizes.size(), 0);
-  std::vector<int64_t> at = first, extents(sizes.size());
-  do {
-    for (size_t d = 0; d < sizes.size(); ++d) extents[d] = along[d][at[d]];
-    if (DimensionToCut(extents, units_, slabs) == extents.size()) return 1;
-  } while (Next(first, sizes, &at));
-  return slabs;
-}
-
 void TransferPlanner::Receive(int64_t position, const Box& wanted, Pieces* pieces) const {
   const int64_t device = plan_.target.device_ids[position];
   const std::vector<int64_t> own = target_.BlockAt(position);
@@ -368,19 +415,20 @@ void TransferPlanner::Receive(int64_t position, const Box& wanted, Pieces* piece
       pieces->AddReceive(nearest[0], box);
       continue;
     }
-    int64_t count = 0, index = 0;
+    Demand demand{0, meeting.Volume(own), 0};
     if (neighbours_.AllAlike()) {
-      std::tie(count, index) = meeting.CountDemands(position);
+      demand.before = meeting.VolumeBefore(position);
+      demand.all = meeting.WantedVolume();
     } else {
-      meeting.VisitDemands([&](int64_t other, const std::vector<int64_t>&) {
+      meeting.VisitDemands([&](int64_t other, const std::vector<int64_t>& its_block) {
         const DeviceList its = holders.NearestTo(other);
         if (its[0] != nearest[0] || its.size != nearest.size) return;
-        if (other == device) index = count;
-        ++count;
+        if (other == device) demand.before = demand.all;
+        demand.all += meeting.Volume(its_block);
       });
     }
-    const int64_t slabs = CutsOf(meeting, count, nearest.size);
-    Pieces::Serve(index, count, slabs, nearest, [&](int64_t holder, int64_t from, int64_t to) {
+    const Slabs slabs = SlabsOf(demand, ExtentsOf(box), units_, nearest.size);
+    Pieces::Serve(demand, slabs.count, nearest, [&](int64_t holder, int64_t from, int64_t to) {
       pieces->AddCut(false, holder, box, from, to, slabs);
     });
   } while (Next(begin, end, &block));
@@ -397,33 +445,39 @@ void TransferPlanner::Send(int64_t position, Pieces* pieces) const {
     if (!is_empty) pieces->AddSend(device, box);
   }
   const Holders holders(neighbours_, meeting.holders());
-  struct Demand {
+  struct Wish {
     int64_t target;
     std::vector<int64_t> block;
   };
+  struct Class {
+    DeviceList nearest;
+    std::vector<Wish> wishes;
+    int64_t volume = 0;
+  };
   // Per set of nearest holders, which its first device and size tell.
-  std::map<std::pair<int64_t, int64_t>, std::vector<Demand>> classes;
-  std::map<std::pair<int64_t, int64_t>, DeviceList> lists;
+  std::map<std::pair<int64_t, int64_t>, Class> classes;
   meeting.VisitDemands([&](int64_t target, const std::vector<int64_t>& block) {
     const DeviceList nearest = holders.NearestTo(target);
     if (!std::binary_search(nearest.begin(), nearest.end(), device)) return;
-    const auto key = std::make_pair(nearest[0], nearest.size);
-    lists.emplace(key, nearest);
-    classes[key].push_back({target, block});
+    Class& its = classes[{nearest[0], nearest.size}];
+    its.nearest = nearest;
+    its.wishes.push_back({target, block});
+    its.volume += meeting.Volume(block);
   });
-  for (const auto& [key, demands] : classes) {
-    const DeviceList nearest = lists.at(key);
-    const int64_t count = static_cast<int64_t>(demands.size());
-    const int64_t slabs = nearest.size == 1 ? 1 : CutsOf(meeting, count, nearest.size);
-    // Demands are served in turn, so those of this device are neighbours.
+  for (const auto& [key, its] : classes) {
+    const DeviceList nearest = its.nearest;
     const int64_t turn = std::lower_bound(nearest.begin(), nearest.end(), device) - nearest.begin();
-    const int64_t first = turn * count / nearest.size;
-    const int64_t last = std::min(count - 1, (turn + 1) * count / nearest.size);
-    for (int64_t index = first; index <= last; ++index) {
-      const Demand& demand = demands[index];
-      Pieces::Serve(index, count, slabs, nearest, [&](int64_t holder, int64_t from, int64_t to) {
-        if (holder != device) return;
-        pieces->AddCut(true, demand.target, meeting.Overlap(demand.block), from, to, slabs);
+    Demand demand{0, 0, its.volume};
+    for (const Wish& wish : its.wishes) {
+      demand.before += demand.volume;
+      demand.volume = meeting.Volume(wish.block);
+      // Demands are served in turn, so those of this device are neighbours.
+      if ((demand.before + demand.volume) * nearest.size < turn * its.volume) continue;
+      if (demand.before * nearest.size > (turn + 1) * its.volume) break;
+      const Box box = meeting.Overlap(wish.block);
+      const Slabs slabs = SlabsOf(demand, ExtentsOf(box), units_, nearest.size);
+      Pieces::Serve(demand, slabs.count, nearest, [&](int64_t holder, int64_t from, int64_t to) {
+        if (holder == device) pieces->AddCut(true, wish.target, box, from, to, slabs);
       });
     }
   }
@@ -448,33 +502,40 @@ std::vector<SentShare> TransferPlanner::SharesByDemands(const Meeting& meeting) 
   const Holders holders(neighbours_, meeting.holders());
   struct Class {
     DeviceList nearest;
-    std::vector<int64_t> volumes;  // of the overlaps that it serves, in order
+    std::vector<std::vector<int64_t>> blocks;  // that it serves, in order
+    int64_t volume = 0;
   };
   std::map<std::pair<int64_t, int64_t>, Class> classes;  // as in Send
   meeting.VisitDemands([&](int64_t target, const std::vector<int64_t>& block) {
     const DeviceList nearest = holders.NearestTo(target);
     Class& its = classes[{nearest[0], nearest.size}];
     its.nearest = nearest;
-    its.volumes.push_back(Volume(ExtentsOf(meeting.Overlap(block))));
+    its.blocks.push_back(block);
+    its.volume += meeting.Volume(block);
   });
   std::vector<SentShare> shares;
   for (int64_t holder : meeting.holders())
     shares.push_back({holder, 0, Volume(extents_of_source_)});
   for (const auto& [key, its] : classes) {
-    const int64_t count = static_cast<int64_t>(its.volumes.size()), of = its.nearest.size;
-    const int64_t slabs = of == 1 ? 1 : CutsOf(meeting, count, of);
-    for (int64_t index = 0; index < count; ++index) {
-      const auto give = [&, volume = its.volumes[index]](int64_t holder, int64_t from, int64_t to) {
+    Demand demand{0, 0, its.volume};
+    for (const std::vector<int64_t>& block : its.blocks) {
+      demand.before += demand.volume;
+      demand.volume = meeting.Volume(block);
+      const std::vector<int64_t> extents = ExtentsOf(meeting.Overlap(block));
+      const int64_t slabs = SlabsOf(demand, extents, units_, its.nearest.size).count;
+      const auto give = [&, volume = demand.volume](int64_t holder, int64_t from, int64_t to) {
         auto share = std::lower_bound(
             shares.begin(), shares.end(), holder,
             [](const SentShare& one, int64_t device) { return one.device < device; });
-        // Other classes that the holder serves may cut otherwise.
+        // Other demands that the holder serves may be cut otherwise.
         const int64_t cut = share->block / Volume(extents_of_source_);
-        const int64_t common = std::lcm(cut, slabs);
-        share->sent = share->sent * (common / cut) + volume * (to - from) * (common / slabs);
+        const int64_t part = slabs / std::gcd(slabs, volume * (to - from));
+        const int64_t common = std::lcm(cut, part);
+        share->sent =
+            share->sent * (common / cut) + volume * (to - from) * part / slabs * (common / part);
         share->block *= common / cut;
       };
-      Pieces::Serve(index, count, slabs, its.nearest, give);
+      Pieces::Serve(demand, slabs, its.nearest, give);
     }
   }
   return shares;
@@ -484,14 +545,20 @@ std::vector<SentShare> TransferPlanner::SharesOf(int64_t number) const {
   const DeviceList holders = source_.HoldersOf(number);
   const Meeting meeting(*this, number, source_.BlockAt(source_.PositionOf(holders[0])));
   const int64_t block = Volume(extents_of_source_), wanted = meeting.WantedVolume();
-  if (holders.size == 1) return {{holders[0], wanted, block}};
+  if (holders.size == 1 || wanted == 0) {
+    std::vector<SentShare> shares;
+    for (int64_t holder : holders) shares.push_back({holder, wanted, block});
+    return shares;
+  }
   const int64_t each = meeting.VolumeOfEach();
   if (each == 0 || !neighbours_.AllAlike()) return SharesByDemands(meeting);
-  const int64_t demands = wanted / each;
-  const int64_t slabs = demands == 0 ? 1 : CutsOf(meeting, demands, holders.size);
-  // The first slab of a holder, as Pieces::Serve deals them out.
-  const auto first = [&holders, all = demands * slabs](int64_t turn) {
-    return (turn * all + holders.size - 1) / holders.size;
+  std::vector<int64_t> extents;
+  for (size_t d = 0; d < source_.ndim(); ++d) extents.push_back(meeting.ExtentsAlong(d).front());
+  // Demands are alike, so they are cut as the first is.
+  const Demand all{0, each, wanted};
+  const int64_t slabs = SlabsOf(all, extents, units_, holders.size).count;
+  const auto first = [&, cuts = wanted / each * slabs](int64_t turn) {
+    return (turn * cuts + holders.size - 1) / holders.size;
   };
   std::vector<SentShare> shares;
   for (int64_t turn = 0; turn < holders.size; ++turn)

@@ -13,9 +13,9 @@
  * a Closeness.
  *
  * Every target device gets each cell of its block once: from itself where it holds it, else from
- * the nearest of its holders, the sending spread evenly over equally near ones. If fewer devices
- * want a block than hold it, a piece is cut so that all of them send a part, if a dimension of the
- * tensor divides so.
+ * the nearest of its holders. Equally near ones send as much of a block each, as far as pieces can
+ * be cut: what is wanted of the block, in the order of those who want it, is divided among them,
+ * and a piece is cut where the part of one ends and that of the next begins.
  *
  * Boxes are in units of a grid that divides both layouts' blocks, so a plan serves symbolic shapes:
  * a tensor dimension is cut into `grid[d]` equal parts. In the plan above (grid (2, 2)) device 0
@@ -91,7 +91,6 @@ class TransferPlanner {
   void Receive(int64_t position, const Box& wanted, Pieces* pieces) const;
   void Send(int64_t position, Pieces* pieces) const;
   Box BoxOf(const Blocks& side, int64_t position) const;
-  int64_t CutsOf(const Meeting& meeting, int64_t demands, int64_t holders) const;
 
   const TransferPlan& plan_;
   Blocks source_, target_;

@@ -65,7 +65,7 @@ double Shared(const Layout& source, int64_t from, const Layout& target, int64_t 
                      : 0.0;
 }
 
-/*! \brief Sums up what devices receive, one device after the other. */
+/*! \brief Sums up what devices receive, one device after the other, and what holders send. */
 class Receiver {
  public:
   Receiver(const Cluster& cluster, const Layout& source, const Layout& target,
@@ -75,7 +75,9 @@ class Receiver {
         target_(target),
         links_(links),
         first_(source.ndim()),
-        last_(source.ndim()) {}
+        last_(source.ndim()),
+        sends_(source.num_devices()),
+        kept_(NumBlocks(source)) {}
 
   /*!
    * \brief Adds what a device receives.
@@ -95,6 +97,7 @@ class Receiver {
     owns_block_ = own >= 0;
     if (owns_block_) own_block_ = source_.BlockOf(own);
     double held = owns_block_ ? SharedWith(own_block_) : 0;
+    if (owns_block_) kept_[NumberOf(own_block_)] += held;
     const int64_t messages = blocks - (held > 0 ? 1 : 0);
     if (messages == 0) return;
     const double received = target_.Fraction() - held;
@@ -106,7 +109,35 @@ class Receiver {
               terms);
   }
 
+  /*! \brief Adds what the busiest device sends, after all devices. */
+  void AddSends(ExchangeTerms* terms) {
+    if (terms->messages == 0) return;
+    const auto devices = static_cast<double>(source_.num_devices());
+    const double holders = devices / static_cast<double>(NumBlocks(source_));
+    const double wanted = source_.Fraction() * static_cast<double>(target_.num_devices()) /
+                          static_cast<double>(NumBlocks(target_));
+    for (double kept : kept_) terms->sent = std::max(terms->sent, (wanted - kept) / holders);
+    if (cluster_.IsUniform()) {
+      const Link& link = cluster_.links()[0];
+      return AddDevice({link.latency, 0, terms->sent / link.bandwidth}, terms);
+    }
+    for (const ExchangeTerms::Device& each : sends_) AddDevice(each, terms);
+  }
+
  private:
+  static int64_t NumBlocks(const Layout& layout) {
+    int64_t blocks = 1;
+    for (int64_t count : layout.counts()) blocks *= count;
+    return blocks;
+  }
+
+  /*! \brief The row-major index of a block of the source. */
+  int64_t NumberOf(const int64_t* block) const {
+    int64_t number = 0;
+    for (size_t d = 0; d < source_.ndim(); ++d) number = number * source_.counts()[d] + block[d];
+    return number;
+  }
+
   double SharedWith(const int64_t* block) const {
     double share = 1;
     for (size_t d = 0; d < source_.ndim(); ++d)
@@ -136,15 +167,24 @@ class Receiver {
     block = first_;
     for (bool more = true; more;) {
       if (!owns_block_ || !std::equal(block.begin(), block.end(), own_block_)) {
-        int64_t index = 0;
-        for (size_t d = 0; d < block.size(); ++d) index = index * source_.counts()[d] + block[d];
-        int nearest = static_cast<int>(cluster_.links().size());
-        for (int64_t holder : source_.Holders()[index])
-          nearest = std::min(nearest, LinkFrom(holder));
-        const Link& link = cluster_.links()[nearest];
+        nearest_.clear();
+        int least = static_cast<int>(cluster_.links().size());
+        for (int64_t holder : source_.Holders()[NumberOf(block.data())]) {
+          const int link = LinkFrom(holder);
+          if (link < least) nearest_.clear();
+          least = std::min(least, link);
+          if (link == least) nearest_.push_back(holder);
+        }
+        const Link& link = cluster_.links()[least];
+        const double seconds = SharedWith(block.data()) / link.bandwidth;
         found.gaps += link.gap;
-        found.per_byte += SharedWith(block.data()) / link.bandwidth;
+        found.per_byte += seconds;
         found.latency = std::max(found.latency, link.latency);
+        for (int64_t holder : nearest_) {
+          ExchangeTerms::Device& sends = sends_[holder];
+          sends.latency = std::max(sends.latency, link.latency);
+          sends.per_byte += seconds / static_cast<double>(nearest_.size());
+        }
       }
       more = false;
       for (size_t d = block.size(); d-- > 0;) {
@@ -166,15 +206,18 @@ class Receiver {
   int64_t position_ = -1;
   const int64_t* wanted_ = nullptr;
   bool owns_block_ = false;
-  const int64_t* own_block_ = nullptr;  // of a scalar too, which has no index
-  std::vector<int64_t> first_, last_;   // of the source's blocks that the wanted one overlaps
-  std::vector<int64_t> at_;             // one of these
+  const int64_t* own_block_ = nullptr;        // of a scalar too, which has no index
+  std::vector<int64_t> first_, last_;         // of the source's blocks that the wanted one overlaps
+  std::vector<int64_t> at_;                   // one of these
+  std::vector<int64_t> nearest_;              // holders of it
+  std::vector<ExchangeTerms::Device> sends_;  // of each device, where links differ
+  std::vector<double> kept_;  // of each block of the source, what its holders want themselves
 };
 
 }  // namespace
 
 ExchangeCost ExchangeTerms::Cost(double launch, double bytes) const {
-  ExchangeCost cost{0, received * bytes, messages};
+  ExchangeCost cost{0, received * bytes, sent * bytes, messages};
   for (const Device& each : devices)
     cost.seconds = std::max(cost.seconds, each.latency + (each.gaps + bytes * each.per_byte));
   if (messages > 0) cost.seconds += launch;
@@ -207,6 +250,7 @@ ExchangeTerms TermsOfExchange(const Cluster& cluster, const Layout& source, cons
     }
     receiver.Add(position, own, &terms);
   }
+  receiver.AddSends(&terms);
   return terms;
 }
 

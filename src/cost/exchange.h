@@ -6,8 +6,9 @@
  * Every device receives exactly the parts of its target block that it lacks, one message per block
  * of the source that they lie in, each from its nearest holder (abi::TransferPlanner spreads the
  * sending evenly over those). A device that receives messages of b_i bytes over links (alpha_i,
- * g_i, beta_i) is done after launch + max_i alpha_i + sum_i (g_i + b_i / beta_i); the step takes as
- * long as its last device.
+ * g_i, beta_i) is done after launch + max_i alpha_i + sum_i (g_i + b_i / beta_i), and one that
+ * sends bytes b_i not before launch + alpha + sum_i b_i / beta_i; the step takes as long as its
+ * last device.
  *
  * Worked example, mesh (2, 2), [x | -] to [- | y]: device (0, 0) holds the upper half and wants the
  * left one. It lacks the lower left quarter: one message of a quarter of the tensor.
@@ -15,6 +16,7 @@
 #ifndef DISTIR_COST_EXCHANGE_H_
 #define DISTIR_COST_EXCHANGE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -58,7 +60,11 @@ class Layout {
 struct ExchangeCost {
   double seconds = 0;
   double received = 0;   // bytes that the worst-off device lacks
+  double sent = 0;       // bytes that the busiest device sends
   int64_t messages = 0;  // the most that a device receives
+
+  /*! \brief The most that a device sends or receives. */
+  double bytes() const { return std::max(received, sent); }
 };
 
 /*! \brief Terms of an exchange's time, for a tensor of any size. */
@@ -70,6 +76,7 @@ struct ExchangeTerms {
   };
   std::vector<Device> devices;
   double received = 0;   // part of the tensor that the worst-off device lacks, 0 to 1
+  double sent = 0;       // parts of the tensor that the busiest device sends
   int64_t messages = 0;  // the most that a device receives
 
   ExchangeCost Cost(double launch, double bytes) const;

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "explain/chain.h"
-#include "rules/call/call_cost.h"
 #include "rules/call/projection.h"
+#include "rules/call/ways.h"
 
 namespace distir::explain {
 
@@ -69,7 +69,7 @@ class Conflict {
   MoveExplanation Run() {
     const mesh::Sharding target = WithoutPartial(want_);
     const bool was_partial = !have_.partial.empty();
-    const redistribute::Plan* plan = program_.PlanOf(view_, slot_, have_, target);
+    const planning::Plan* plan = program_.PlanOf(view_, slot_, have_, target);
     // Reductions, and slices of replicated values, are no disagreement.
     const bool disagrees = plan != nullptr && Disagrees(&program_, view_, slot_, want_);
     const std::string view = program_.ViewText(moved_.ty());
@@ -152,7 +152,7 @@ class Conflict {
     const mesh::Sharding target = WithoutPartial(to);
     const bool stays = mesh::SameLayout(program_.Root(root_), WithoutPartial(from), target);
     if (stays && from.partial.empty()) return;
-    const redistribute::Plan* plan = program_.PlanOf(view_, slot, from, target);
+    const planning::Plan* plan = program_.PlanOf(view_, slot, from, target);
     if (plan == nullptr) return way->moved.push_back(name + " (" + kUnknownSize + ")");
     way->bytes += plan->received;
     way->seconds += plan->seconds;
@@ -340,7 +340,7 @@ std::string CostText(double bytes, double seconds) {
 
 bool Disagrees(Program* program, const FunctionView& view, int slot, const mesh::Sharding& want) {
   const mesh::Sharding layout = WithoutPartial(view.facts[slot].sharding);
-  const redistribute::Plan* plan = program->PlanOf(view, slot, layout, WithoutPartial(want));
+  const planning::Plan* plan = program->PlanOf(view, slot, layout, WithoutPartial(want));
   return plan == nullptr || plan->received > 0;
 }
 

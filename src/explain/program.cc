@@ -515,27 +515,21 @@ std::string Program::ViewText(const ir::Type& type) {
          mesh::ToString(dialect::ToMesh(mesh));
 }
 
-const redistribute::Plan* Program::PlanOf(const FunctionView& view, int slot,
-                                          const mesh::Sharding& source,
-                                          const mesh::Sharding& target) {
+const planning::Plan* Program::PlanOf(const FunctionView& view, int slot,
+                                      const mesh::Sharding& source, const mesh::Sharding& target) {
   const propagation::SlotInfo& info = view.graph.slots[slot];
   if (!ir::HasKnownShape(info.type)) return nullptr;
   const Fact& fact = view.facts[slot];
-  redistribute::TensorSize size = redistribute::SizeOf(info.type);
+  planning::TensorSize size = redistribute::SizeOf(info.type);
   for (size_t d = 0; d < size.dims.size() && d < fact.sharding.dims.size(); ++d) {
     if (view.is_local) {
       const int64_t shards = mesh::NumShards(fact.sharding.dims[d]);
       size.dims[d] *= shards;
       size.bytes *= static_cast<double>(shards);
     }
-    // A dimension that shards do not divide is padded before it moves.
-    const int64_t parts =
-        std::lcm(mesh::NumShards(source.dims[d]), mesh::NumShards(target.dims[d]));
-    const int64_t padded = (size.dims[d] + parts - 1) / parts * parts;
-    if (size.dims[d] > 0) size.bytes *= static_cast<double>(padded) / size.dims[d];
-    size.dims[d] = padded;
   }
-  return &planner_.Find(meshes_.Root(fact.root), source, target, size);
+  return &planner_.Find(meshes_.Root(fact.root), source, target,
+                        planning::PaddedFor(std::move(size), source, target));
 }
 
 }  // namespace distir::explain

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "abi/collective.h"
+#include "planning/planner.h"
 #include "propagation/graph.h"
-#include "redistribute/planner.h"
 #include "rules/tir/rule.h"
 
 namespace distir::explain {
@@ -154,8 +154,8 @@ class Program {
 
   /*! \brief The best way of a slot's tensor from one sharding to another; null where its size is
    * not known. */
-  const redistribute::Plan* PlanOf(const FunctionView& view, int slot, const mesh::Sharding& source,
-                                   const mesh::Sharding& target);
+  const planning::Plan* PlanOf(const FunctionView& view, int slot, const mesh::Sharding& source,
+                               const mesh::Sharding& target);
 
  private:
   FunctionView Read(const std::string& name, const ir::Function& function);
@@ -181,7 +181,7 @@ class Program {
   dialect::MeshTable meshes_;
   rules::KernelTable kernels_;
   const cost::Cluster cluster_;
-  redistribute::Planner planner_;
+  planning::Planner planner_;
   std::map<std::string, ir::Function> functions_;
   std::map<std::string, std::unique_ptr<FunctionView>> views_;
   bool is_lowered_ = false;     // LowerDistIR has written the functions

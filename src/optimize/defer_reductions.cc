@@ -128,7 +128,7 @@ class Deferral {
   }
 
   /*! \brief The way from a node's partial value to its binding's type. */
-  const redistribute::Plan& PlanOf(const Node& node, const mesh::Sharding& source) {
+  const planning::Plan& PlanOf(const Node& node, const mesh::Sharding& source) {
     auto type = ir::DTensorType::Cast(node.binding->var.ty());
     return costs_.Plan(meshes_.Root(meshes_.RootOf(type)), source, meshes_.ShardingOf(type),
                        type.tensor_ty());
@@ -314,7 +314,7 @@ class Deferral {
     ++tally_.matched;
     ir::Expr value = MakePartial(node);
     const mesh::Sharding source = ShardingOf(*node);
-    const redistribute::Plan& plan = PlanOf(*node, source);
+    const planning::Plan& plan = PlanOf(*node, source);
     auto target = ir::DTensorType::Cast(node->binding->var.ty());
     value = WritePlan(&editable_, node->binding, value, node->axes.root, source, plan, target,
                       &meshes_);

@@ -77,6 +77,7 @@ struct Optimization {
 const std::vector<Optimization>& AllOptimizations();
 
 void ShareCollectives(Program* program, Tally* tally);
+void MoveOnce(Program* program, Tally* tally);
 void CancelCollectives(Program* program, Tally* tally);
 void DispatchExperts(Program* program, Tally* tally);
 void DispatchSlots(Program* program, Tally* tally);

@@ -19,6 +19,7 @@ const std::vector<Optimization>& AllOptimizations() {
   // clang-format off
   static const std::vector<Optimization> all = {
       {"share_collectives", ShareCollectives},
+      {"move_once", MoveOnce},
       {"cancel_collectives", CancelCollectives},
       {"dispatch_experts", DispatchExperts},
       {"dispatch_slots", DispatchSlots},

@@ -153,7 +153,7 @@ class SliceHoisting {
 
   bool OnlySlices(int root, const Sharding& source, const Sharding& target,
                   const ir::TensorType& type) {
-    const redistribute::Plan& plan = costs_.Plan(meshes_.Root(root), source, target, type);
+    const planning::Plan& plan = costs_.Plan(meshes_.Root(root), source, target, type);
     return std::all_of(plan.steps.begin(), plan.steps.end(),
                        [](const auto& step) { return step.kind == CollectiveKind::kSlice; });
   }
@@ -176,7 +176,7 @@ class SliceHoisting {
       const int root = meshes_.RootOf(operand_ty);
       const Sharding& from = meshes_.ShardingOf(ir::DTensorType::Cast(args[i].ty()));
       const Sharding& to = meshes_.ShardingOf(operand_ty);
-      const redistribute::Plan& plan =
+      const planning::Plan& plan =
           costs_.Plan(meshes_.Root(root), from, to, operand_ty.tensor_ty());
       ir::Expr value =
           WritePlan(&editable_, source, args[i], root, from, plan, operand_ty, &meshes_);

@@ -129,7 +129,7 @@ class SequenceParallelism {
   void Lead(int root, EditableBinding* binding, const ir::Expr& sharded, const Sharding& from,
             const Sharding& to) {
     auto type = ir::DTensorType::Cast(binding->value.ty());
-    const redistribute::Plan& plan =
+    const planning::Plan& plan =
         program_.costs->Plan(meshes_.Root(root), from, to, type.tensor_ty());
     editable_.SetValue(binding,
                        WritePlan(&editable_, binding, sharded, root, from, plan, type, &meshes_));
@@ -137,8 +137,8 @@ class SequenceParallelism {
 
   ir::Expr Scatter(const ShardRegion& region, const RegionValue& value) {
     auto step = ReadResharding(value.binding->value, &meshes_);
-    const redistribute::Plan& plan = program_.costs->Plan(meshes_.Root(region.root()), step->source,
-                                                          value.sharded, value.form.tensor_ty());
+    const planning::Plan& plan = program_.costs->Plan(meshes_.Root(region.root()), step->source,
+                                                      value.sharded, value.form.tensor_ty());
     return WritePlan(&editable_, value.binding, ir::Call::Cast(value.binding->value).args()[0],
                      region.root(), step->source, plan, value.form, &meshes_);
   }
@@ -164,7 +164,7 @@ class SequenceParallelism {
     if (slice.defined()) return slice;
     const Sharding& from = meshes_.ShardingOf(ir::DTensorType::Cast(whole.ty()));
     const Sharding& to = meshes_.ShardingOf(type);
-    const redistribute::Plan& plan =
+    const planning::Plan& plan =
         program_.costs->Plan(meshes_.Root(region.root()), from, to, type.tensor_ty());
     slice = WritePlan(&editable_, binding, whole, region.root(), from, plan, type, &meshes_);
     if (ir::Call::Is(slice)) {

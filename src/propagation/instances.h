@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cost/cluster.h"
+#include "planning/planner.h"
 #include "propagation/graph.h"
 
 namespace distir::propagation {
@@ -99,8 +99,8 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  * agree (one has a prefix of the other's axes). First along parallel factors, which results have,
  * and not from tensors that are broadcast; then along all.
  * 3. The same once more with conflicts resolved: a factor takes the axes of its largest tensor (the
- * first of equals); of factors that want one axis, the one chooses first with which the call costs
- * least (rules/call/call_cost.h).
+ * first of equals); where tensors disagree, the cheapest way of the call decides
+ * (rules/call/ways.h).
  *
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *
@@ -110,7 +110,7 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  * only axes that its tensor does not use elsewhere, and that divide it, unless the call can be
  * padded along it (rules/tails.h).
  */
-void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster);
+void Solve(Program* program, const dialect::MeshTable& meshes, planning::Planner* planner);
 
 }  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_INSTANCES_H_

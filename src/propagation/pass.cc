@@ -129,7 +129,7 @@ class Propagation {
         participants_(mod),
         meshes_(dialect::TableWithRegions(mod)),
         kernels_(mod.functions()),
-        cluster_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))) {}
+        planner_(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr))) {}
 
   ir::IRModule Run() {
     std::vector<ir::GlobalVar> roots = participants_.Roots();
@@ -141,7 +141,7 @@ class Propagation {
       functions.Set(gv, base);
       names_.Add(gv.name());
     }
-    Emitter emitter(&meshes_, &cluster_, IsFirst(),
+    Emitter emitter(&meshes_, &planner_, IsFirst(),
                     [this](const std::string& name) { return names_.Fresh(name); });
     for (const auto& [gv, base] : functions) {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
@@ -177,7 +177,7 @@ class Propagation {
       Program program =
           Unfold(GraphOf(root),
                  [this](const ir::GlobalVar& gv) -> const FunctionGraph& { return GraphOf(gv); });
-      Solve(&program, meshes_, cluster_);
+      Solve(&program, meshes_, &planner_);
       const std::vector<StatedDim> copied = CopiedHeads(program);
       if (copied.empty()) return program;
       Open(copied);
@@ -237,7 +237,7 @@ class Propagation {
   Participants participants_;
   dialect::MeshTable meshes_;
   rules::KernelTable kernels_;
-  const cost::Cluster cluster_;
+  planning::Planner planner_;
   std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
   ir::FunctionNames names_;
 };

@@ -10,6 +10,7 @@
 #include "propagation/solving/meshes.h"
 #include "rules/call/call_cost.h"
 #include "rules/call/projection.h"
+#include "rules/call/ways.h"
 
 namespace distir::propagation {
 
@@ -21,11 +22,11 @@ using rules::FactorShardings;
 class AxisSolver {
  public:
   AxisSolver(Program* program, const LinksOfSlots& users, const dialect::MeshTable& meshes,
-             const cost::Cluster& cluster)
+             planning::Planner* planner)
       : program_(*program),
         users_(users),
         meshes_(meshes),
-        cluster_(cluster),
+        planner_(*planner),
         queued_(program->links.size(), false),
         waits_(program->links.size(), false),
         states_(program),
@@ -338,7 +339,11 @@ class AxisSolver {
                      [](const rules::FactorChoice& a, const rules::FactorChoice& b) {
                        return a.priority > b.priority;
                      });
-    CostOf(link, root).Order(&choices);
+    std::vector<rules::TensorChoice> tensors;
+    for (const View& view : views_)
+      tensors.push_back({view.tensor, &view.factors, Elements(view), view.is_result});
+    choices = rules::CheapestWay(rule, std::move(choices), tensors, /*is_final=*/false,
+                                 CostOf(link, root));
     merged->factors = rules::Assign(rule, choices);
     std::vector<rules::FactorChoice> kept;
     for (const rules::FactorChoice& choice : choices) {
@@ -349,18 +354,17 @@ class AxisSolver {
 
   /*! \brief Cost of a link on a mesh, with its tensors placed as they are by now. */
   rules::CallCost CostOf(const Link& link, int root) const {
-    std::vector<const mesh::Sharding*> known[2];
-    std::vector<double> bytes[2];
+    rules::PricedTensors known[2];
     for (bool is_result : {false, true}) {
       for (int index : is_result ? program_.Results(link) : program_.Operands(link)) {
         const SlotState& slot = program_.slots[index];
         const bool is_free = slot.info->is_constant || slot.root != root || IsFree(slot);
-        known[is_result].push_back(is_free ? nullptr : &slot.sharding);
-        bytes[is_result].push_back(slot.info->bytes());
+        known[is_result].Add(is_free ? nullptr : &slot.sharding, slot.info->sizes,
+                             slot.info->bytes());
       }
     }
-    return rules::CallCost(cluster_, meshes_.Root(root), *link.rule, std::move(known[0]),
-                           std::move(known[1]), std::move(bytes[0]), std::move(bytes[1]));
+    return rules::CallCost(&planner_, meshes_.Root(root), *link.rule, std::move(known[0]),
+                           std::move(known[1]));
   }
 
   void Apply(const rules::FactorRule& rule, const View& view, const FactorShardings& merged) {
@@ -409,7 +413,7 @@ class AxisSolver {
   Program& program_;
   const LinksOfSlots& users_;
   const dialect::MeshTable& meshes_;
-  const cost::Cluster& cluster_;
+  planning::Planner& planner_;
   std::vector<bool> queued_;
   std::vector<bool> waits_;  // for the next stage, as of the link's last visit
   SlotStates states_;
@@ -424,10 +428,10 @@ class AxisSolver {
 
 }  // namespace
 
-void Solve(Program* program, const dialect::MeshTable& meshes, const cost::Cluster& cluster) {
+void Solve(Program* program, const dialect::MeshTable& meshes, planning::Planner* planner) {
   LinksOfSlots users(*program);
   SolveMeshes(program, users, meshes);
-  AxisSolver(program, users, meshes, cluster).Run();
+  AxisSolver(program, users, meshes, planner).Run();
 }
 
 }  // namespace distir::propagation

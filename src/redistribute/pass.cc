@@ -18,8 +18,8 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "planning/planner.h"
 #include "redistribute/partial.h"
-#include "redistribute/planner.h"
 #include "redistribute/steps.h"
 #include "support/error.h"
 
@@ -39,7 +39,7 @@ struct Pending {
 
 class Legalizer : public ir::FunctionRewriter {
  public:
-  Legalizer(dialect::MeshTable* meshes, rules::KernelTable* kernels, Planner* planner)
+  Legalizer(dialect::MeshTable* meshes, rules::KernelTable* kernels, planning::Planner* planner)
       : meshes_(*meshes), decisions_(meshes, kernels), planner_(*planner) {}
 
   ir::Function Run(const ir::Function& function) {
@@ -165,7 +165,7 @@ class Legalizer : public ir::FunctionRewriter {
         << "`" << var.name() << "` has no known shape, and has to be redistributed from "
         << meshes_.Text(root, now) << " to " << meshes_.Text(root, target)
         << "; state its shape with R.match_cast, or let it be replicated";
-    const std::vector<PlanStep>& steps =
+    const std::vector<planning::PlanStep>& steps =
         planner_.Find(meshes_.Root(root), now, target, SizeOf(tensor_ty)).steps;
     for (size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) value = Emit(var.name(), value);
@@ -177,13 +177,13 @@ class Legalizer : public ir::FunctionRewriter {
   }
 
   ir::Expr StepCall(const ir::Expr& value, int root, const mesh::Sharding& now,
-                    const PlanStep& step, const ir::TensorType& tensor_ty) {
+                    const planning::PlanStep& step, const ir::TensorType& tensor_ty) {
     return MakeStep(value, step, now.reduction, root, tensor_ty, ir::DTensorType(), &meshes_);
   }
 
   dialect::MeshTable& meshes_;
   rules::Decisions decisions_;
-  Planner& planner_;
+  planning::Planner& planner_;
   bool reductions_are_explicit_ = false;
   std::unordered_set<const ffi::Object*> redistributed_once_;
   std::unordered_map<const ffi::Object*, Pending> pending_;
@@ -205,7 +205,7 @@ bool IsLegal(const ir::Function& function) {
 ir::IRModule LegalizeRedistribute(const ir::IRModule& mod) {
   dialect::MeshTable meshes(mod);
   rules::KernelTable kernels(mod.functions());
-  Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
+  planning::Planner planner(cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr)));
   ir::FunctionMap functions = mod.functions();
   bool any = false;
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {

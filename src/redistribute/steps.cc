@@ -38,8 +38,8 @@ std::optional<std::vector<int>> NameAxes(const std::vector<mesh::AxisList>& view
 
 }  // namespace
 
-TensorSize SizeOf(const ir::TensorType& type) {
-  TensorSize size;
+planning::TensorSize SizeOf(const ir::TensorType& type) {
+  planning::TensorSize size;
   size.bytes = ir::BytesPerElement(type);
   for (const ir::Expr& dim : ir::ShapeOf(type)) {
     int64_t extent = ir::StaticDim(dim);
@@ -49,8 +49,8 @@ TensorSize SizeOf(const ir::TensorType& type) {
   return size;
 }
 
-ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
-                  const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
+ir::Call MakeStep(const ir::Expr& value, const planning::PlanStep& step, mesh::Reduction reduction,
+                  int root, const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
                   dialect::MeshTable* meshes) {
   const mesh::Mesh& root_mesh = meshes->Root(root);
   mesh::Sharding result = step.result;  // types say nothing of what is still partial

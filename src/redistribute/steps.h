@@ -7,7 +7,7 @@
 
 #include "dialect/mesh_table.h"
 #include "ir/node.h"
-#include "redistribute/planner.h"
+#include "planning/planner.h"
 
 namespace distir::redistribute {
 
@@ -17,13 +17,13 @@ namespace distir::redistribute {
  * \param wanted Names the mesh view that the result should be on, where that view can name the
  * step; null: any view.
  */
-ir::Call MakeStep(const ir::Expr& value, const PlanStep& step, mesh::Reduction reduction, int root,
-                  const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
+ir::Call MakeStep(const ir::Expr& value, const planning::PlanStep& step, mesh::Reduction reduction,
+                  int root, const ir::TensorType& tensor_ty, const ir::DTensorType& wanted,
                   dialect::MeshTable* meshes);
 
 /*! \brief The size that plans need of a tensor; a symbolic dimension counts as 1024 in its bytes.
  */
-TensorSize SizeOf(const ir::TensorType& type);
+planning::TensorSize SizeOf(const ir::TensorType& type);
 
 }  // namespace distir::redistribute
 #endif  // DISTIR_REDISTRIBUTE_STEPS_H_

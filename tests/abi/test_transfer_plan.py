@@ -105,7 +105,7 @@ def check_plan(plan, source_side, target_side):
     wanted = shards(target_mesh, target[0], tensor)
     received = {device_id: np.full_like(part, -1) for device_id, part in wanted.items()}
     arrivals = {device_id: np.zeros_like(part) for device_id, part in wanted.items()}
-    sends = dict.fromkeys(held, 0)
+    sends, largest = dict.fromkeys(held, 0), dict.fromkeys(held, 0)
     block_of = blocks(source_mesh, source[0])
     met = collections.defaultdict(list)
     for sender, receiver, begin, end in pieces:
@@ -115,15 +115,18 @@ def check_plan(plan, source_side, target_side):
         arrivals[receiver][into] += 1
         met[receiver].append(sender)
         if sender != receiver:
-            sends[sender] += 1
+            sends[sender] += sent.size
+            largest[sender] = max(largest[sender], sent.size)
             assert receiver not in held or not np.isin(sent, held[receiver]).any(), "sent, but held"
     for device_id, part in wanted.items():
         assert np.array_equal(received[device_id], part), "wrong contents"
         assert (arrivals[device_id] == 1).all(), "not once"
         assert len(set(met[device_id])) == len(met[device_id]), "two pieces from one holder"
     for block in set(block_of.values()):
-        counts = [sends[device_id] for device_id in held if block_of[device_id] == block]
-        assert max(counts) - min(counts) <= 1, "out of balance"
+        holders = [device_id for device_id in held if block_of[device_id] == block]
+        counts = [sends[device_id] for device_id in holders]
+        piece = max(largest[device_id] for device_id in holders)
+        assert max(counts) - min(counts) < 2 * max(piece, 1), "out of balance"
     keys = [(receiver, begin) for _, receiver, begin, _ in pieces]
     assert keys == sorted(keys), "out of order"
 
@@ -268,7 +271,33 @@ def test_two_holders_share_what_one_device_wants():
     plan = plan_transfer(*source[0], source[1], *target[0], target[1], extents=(6,))
     assert plan == ((2,), ((0, 2, (0,), (1,)), (1, 2, (1,), (2,))))
     odd = plan_transfer(*source[0], source[1], *target[0], target[1], extents=(5,))
-    assert odd == ((1,), ((0, 2, (0,), (1,)),))
+    assert odd == ((5,), ((0, 2, (0,), (3,)), (1, 2, (3,), (5,))))
+    unknown = plan_transfer(*source[0], source[1], *target[0], target[1], extents=(0,))
+    assert unknown == ((1,), ((0, 2, (0,), (1,)),))
+
+
+# Mesh, source, target and extents; parts of axes as (axis, size of what is major, size).
+UNEVENLY_WANTED = [
+    (
+        (2, 2, 3),
+        sharding_of(((1, 1, 2),), ((2, 1, 3),)),
+        sharding_of((), ((0, 1, 2), (1, 1, 2))),
+        24,
+    ),
+    ((4, 6), sharding_of(((0, 1, 4),), ((1, 1, 2),)), sharding_of(((1, 1, 6),), ()), 12),
+    ((4, 6, 2), sharding_of(((0, 1, 4),), ((2, 1, 2),)), sharding_of(((1, 1, 6),), ()), 24),
+    ((4, 6, 5), sharding_of(((0, 1, 4),), ((2, 1, 5),)), sharding_of(((1, 1, 6),), ()), 60),
+]
+
+
+@pytest.mark.parametrize("case", UNEVENLY_WANTED, ids=str)
+def test_nobody_sends_more_than_a_block_though_parts_of_blocks_are_wanted_unevenly(case):
+    shape, source, target, extent = case
+    mesh = mesh_of(*shape)
+    plan = plan_transfer(*mesh, source, *mesh, target, extents=(extent, extent))
+    check_plan(plan, (mesh, source), (mesh, target))
+    block = math.prod(plan[0]) // math.prod(num_shards(axes) for axes in target[0])
+    assert max(sent_by(plan).values()) <= block
 
 
 @given(transfers(), st.sampled_from([2, 3]))

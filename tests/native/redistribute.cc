@@ -6,14 +6,14 @@
 #include "cost/cluster.h"
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
-#include "redistribute/planner.h"
+#include "planning/planner.h"
 
 namespace distir::test {
 
 namespace {
 
 using mesh::Ints;
-using redistribute::Planner;
+using planning::Planner;
 
 mesh::CollectiveKind KindOf(const std::string& name) {
   return *std::find_if(std::begin(mesh::kAllCollectiveKinds), std::end(mesh::kAllCollectiveKinds),
@@ -28,10 +28,9 @@ mesh::CollectiveKind KindOf(const std::string& name) {
 ffi::Array<Any> PlanData(Planner* planner, Ints shape, Ints ids, ShardingData source,
                          ShardingData target, Ints dims, double bytes) {
   const mesh::Mesh on = mesh::ToMesh(shape, ids);
-  const redistribute::Plan& plan =
-      planner->Find(on, ToShardingOn(on, source), ToShardingOn(on, target),
-                    redistribute::TensorSize{mesh::ToVector(dims), bytes});
-  const ffi::Array<Any> steps = ArrayOf(plan.steps, [](const redistribute::PlanStep& step) {
+  const planning::Plan& plan = planner->Find(on, ToShardingOn(on, source), ToShardingOn(on, target),
+                                             planning::TensorSize{mesh::ToVector(dims), bytes});
+  const ffi::Array<Any> steps = ArrayOf(plan.steps, [](const planning::PlanStep& step) {
     return ffi::Array<Any>{ffi::String(mesh::CollectiveName(step.kind)), FromSharding(step.result),
                            FromAxes(step.reduce_axes)};
   });
@@ -62,7 +61,7 @@ const bool kRedistribution = Register({
        }
        return seconds;
      }},
-    {"ExchangeCost",  // seconds, bytes received, messages
+    {"ExchangeCost",  // seconds, bytes received, messages, bytes sent
      [](Arguments& in) -> Any {
        const cost::Cluster cluster = cost::ToCluster(in.NextAny());
        const mesh::Mesh from = in.Mesh();
@@ -71,7 +70,7 @@ const bool kRedistribution = Register({
        const mesh::Sharding target = in.ShardingOn(to);
        const cost::ExchangeCost cost = cost::CostOfExchange(
            cluster, cost::Layout(from, source), cost::Layout(to, target), in.Next<double>());
-       return ffi::Array<Any>{cost.seconds, cost.received, cost.messages};
+       return ffi::Array<Any>{cost.seconds, cost.received, cost.messages, cost.sent};
      }},
 });
 

@@ -124,15 +124,19 @@ class Distances:
             self.received[source, self.whole] = received.max(axis=1)
             if uniform:
                 seconds = self.latency[0] + messages * self.gap[0] + received / self.bandwidth[0]
+                _, sends = self.nearest(i, begin, end, cell)
             else:
-                seconds = self.nearest(i, begin, end, cell)
-            seconds = np.where(messages > 0, self.launch + seconds, 0).max(axis=1)
+                seconds, sends = self.nearest(i, begin, end, cell)
+            seconds = np.maximum(seconds.max(axis=1), sends.max(axis=1))
+            seconds = np.where(messages.max(axis=1) > 0, self.launch + seconds, 0)
             np.minimum.at(self.seconds, (source, self.whole), seconds)
 
     def nearest(self, i, begin, end, cell):
-        """Seconds per target and device where links differ."""
+        """Seconds per target and device to receive from the nearest holders, and for these, which
+        share it evenly, to send."""
         coordinates = np.array(list(np.ndindex(*self.shape)))
         seconds, latency = np.zeros(begin.shape[:2]), np.zeros(begin.shape[:2])
+        sends, begins = np.zeros(begin.shape[:2]), np.zeros(begin.shape[:2])
         held = sorted({(tuple(b), tuple(e)) for b, e in zip(begin[i], end[i], strict=True)})
         for block_begin, block_end in held:
             holders = [p for p in range(len(begin[i])) if tuple(begin[i][p]) == block_begin]
@@ -151,7 +155,13 @@ class Distances:
                 lacks = volume[:, p] > 0
                 seconds[:, p] += np.where(lacks, g + volume[:, p] / beta, 0)
                 latency[:, p] = np.maximum(latency[:, p], np.where(lacks, alpha, 0))
-        return latency + seconds
+                nearest = [
+                    h for h, link in zip(holders, links, strict=True) if link[::2] == (alpha, beta)
+                ]
+                for h in nearest:
+                    sends[:, h] += volume[:, p] / beta / len(nearest)
+                    begins[:, h] = np.maximum(begins[:, h], np.where(lacks, alpha, 0))
+        return latency + seconds, begins + sends
 
 
 def turns(n, alpha, g):

@@ -115,7 +115,7 @@ def test_symbolic_dimensions_divide_only_as_both_sides_do():
 
 
 @pytest.mark.parametrize(("shape", "rank"), CASES, ids=str)
-def test_without_latency_no_device_receives_more_than_it_lacks(shape, rank, pairs_of):
+def test_without_latency_no_plan_moves_fewer_bytes(shape, rank, pairs_of):
     size = 2.0**21
     dims = [math.prod(shape)] * rank
     shortest = Distances(shape, dims, size, 0.0, 0.0, 0.0, 450e9)
@@ -123,8 +123,10 @@ def test_without_latency_no_device_receives_more_than_it_lacks(shape, rank, pair
     for source, target in pairs_of(shape, rank):
         if source[1]:
             continue
-        lacking = shortest.received[shortest.index[source], shortest.index[target]]
-        assert find(source, target)[2] == pytest.approx(lacking, rel=1e-12)
+        ends = shortest.index[source], shortest.index[target]
+        moved = find(source, target)[2]
+        assert moved == pytest.approx(shortest.seconds[ends] * 450e9, rel=1e-9)
+        assert moved >= shortest.received[ends] * (1 - 1e-12)
 
 
 # ---- beyond what the whole search covers
@@ -136,9 +138,9 @@ def test_a_scalar_that_all_devices_have_is_not_sent():
     """It has no index in any dimension, on either side."""
     exchange = tvm_ffi.get_global_func("distir.test.ExchangeCost")
     replicated = ((4,), [0, 1, 2, 3], [[], [], "none"])
-    assert list(exchange(UNIFORM, *replicated, *replicated, 4.0)) == [0, 0, 0]
+    assert list(exchange(UNIFORM, *replicated, *replicated, 4.0)) == [0, 0, 0, 0]
     elsewhere = ((4,), [4, 5, 6, 7], [[], [], "none"])
-    assert list(exchange(UNIFORM, *replicated, *elsewhere, 4.0))[1:] == [4, 1]
+    assert list(exchange(UNIFORM, *replicated, *elsewhere, 4.0))[1:] == [4, 1, 4]
 
 
 @pytest.mark.parametrize(("shape", "rank"), [(MANY_AXES, 2), (MANY_AXES, 4), ((8, 8), 2)], ids=str)
@@ -156,7 +158,8 @@ def test_many_axes_arrive_with_the_fewest_bytes(shape, rank):
         if checker:
             checker.check(source, target, steps)
         ends = ([*source, "none"], shape, ids, [*target, "none"])
-        assert received == pytest.approx(exchange(NO_LATENCY, shape, ids, *ends, 2.0**30)[1])
+        _, lacking, _, sent = exchange(NO_LATENCY, shape, ids, *ends, 2.0**30)
+        assert lacking * (1 - 1e-6) <= received <= max(lacking, sent) * (1 + 1e-6)
         direct = exchange(UNIFORM, shape, ids, *ends, 2.0**12)[0]
         assert real(source, target)[1] <= direct * (1 + 1e-6)
 

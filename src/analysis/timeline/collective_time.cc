@@ -33,7 +33,7 @@ cost::Layout LayoutOf(const abi::Layout& layout, const abi::Blocks& blocks) {
 struct PlannedStep {
   abi::Collective timed_as;  // kPermute on one set of devices, else kTransfer
   int64_t devices;
-  double received;  // bytes, on the device that receives most
+  double received;  // bytes, on the device that receives or sends most
   double seconds;
 };
 
@@ -50,7 +50,7 @@ PlannedStep StepOfTransfer(const cost::Cluster& cluster, const std::string& text
   const cost::ExchangeCost cost = cost::CostOfExchange(cluster, LayoutOf(plan.source, source),
                                                        LayoutOf(plan.target, target), whole);
   return {TimedBetween(plan.source, plan.target),
-          static_cast<int64_t>(plan.target.device_ids.size()), cost.received, cost.seconds};
+          static_cast<int64_t>(plan.target.device_ids.size()), cost.bytes(), cost.seconds};
 }
 
 /*! \brief PlannedStep of a segment exchange, by the pieces that the plan gives each device. */

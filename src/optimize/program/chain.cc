@@ -31,7 +31,7 @@ bool ComposeReductions(const Resharding& earlier, mesh::Sharding* chain) {
 struct Fold {
   ir::Expr origin;
   mesh::Sharding source;
-  const redistribute::Plan* plan;
+  const planning::Plan* plan;
 };
 
 std::optional<Fold> BestFold(const EditableFunction& editable, const EditableBinding* binding,
@@ -57,7 +57,7 @@ std::optional<Fold> BestFold(const EditableFunction& editable, const EditableBin
     ir::Expr origin = ir::Call::Cast(definition->value).args()[0];
     if (!editable.IsVisible(origin, binding)) break;
     if (which == Chains::kReducing && source.partial.empty()) continue;
-    const redistribute::Plan& plan = program->costs->Plan(root, source, last.target, type);
+    const planning::Plan& plan = program->costs->Plan(root, source, last.target, type);
     Traffic total = Costs::Of(plan);
     if (total.IsBetterThan(best_total)) {
       best_total = total;

@@ -67,7 +67,7 @@ Traffic Costs::Of(const Resharding& step, const mesh::Mesh& root,
       cost::Layout source(root, step.source), target(root, step.target);
       cost::ExchangeCost cost =
           cost::CostOfExchange(cluster_, source, target, redistribute::SizeOf(type).bytes);
-      return {cost.seconds, cost.received, 1, 0};
+      return {cost.seconds, cost.bytes(), 1, 0};
     }
     default:
       break;
@@ -81,21 +81,21 @@ Traffic Costs::Of(const Resharding& step, const mesh::Mesh& root,
           cost::BytesSent(step.kind, group, bytes), 1, 0};
 }
 
-const redistribute::Plan& Costs::Plan(const mesh::Mesh& root, const Sharding& source,
-                                      const Sharding& target, const ir::TensorType& type) {
+const planning::Plan& Costs::Plan(const mesh::Mesh& root, const Sharding& source,
+                                  const Sharding& target, const ir::TensorType& type) {
   return planner_.Find(root, source, target, redistribute::SizeOf(type));
 }
 
-Traffic Costs::Of(const redistribute::Plan& plan) {
+Traffic Costs::Of(const planning::Plan& plan) {
   Traffic traffic{plan.seconds, plan.received, 0, 0};
-  for (const redistribute::PlanStep& step : plan.steps) {
+  for (const planning::PlanStep& step : plan.steps) {
     (step.kind == CollectiveKind::kSlice ? traffic.slices : traffic.collectives) += 1;
   }
   return traffic;
 }
 
 ir::Expr WritePlan(EditableFunction* editable, EditableBinding* at, const ir::Expr& value, int root,
-                   const Sharding& source, const redistribute::Plan& plan,
+                   const Sharding& source, const planning::Plan& plan,
                    const ir::DTensorType& target, dialect::MeshTable* meshes) {
   std::string name = at->var.defined() ? at->var.name() : "lv";
   auto bound = [&](const ir::Expr& expr) {

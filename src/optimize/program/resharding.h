@@ -12,7 +12,7 @@
 #include "dialect/mesh_table.h"
 #include "mesh/collective.h"
 #include "optimize/program/editable_function.h"
-#include "redistribute/planner.h"
+#include "planning/planner.h"
 
 namespace distir::optimize {
 
@@ -51,13 +51,13 @@ class Costs {
 
   Traffic Of(const Resharding& step, const mesh::Mesh& root, const ir::TensorType& type) const;
   /*! \brief The cheapest way; valid as long as this object. */
-  const redistribute::Plan& Plan(const mesh::Mesh& root, const mesh::Sharding& source,
-                                 const mesh::Sharding& target, const ir::TensorType& type);
-  static Traffic Of(const redistribute::Plan& plan);
+  const planning::Plan& Plan(const mesh::Mesh& root, const mesh::Sharding& source,
+                             const mesh::Sharding& target, const ir::TensorType& type);
+  static Traffic Of(const planning::Plan& plan);
 
  private:
   cost::Cluster cluster_;
-  redistribute::Planner planner_;
+  planning::Planner planner_;
 };
 
 /*! \brief Bytes of one shard; symbolic dimensions count as in redistribute::SizeOf. */
@@ -66,7 +66,7 @@ double LocalBytes(const ir::TensorType& type, const mesh::Sharding& sharding);
 /*! \brief Writes a plan in front of a binding; gives the last call unbound, or `value` itself for
  * an empty plan. Its type is `target`'s exactly. */
 ir::Expr WritePlan(EditableFunction* editable, EditableBinding* at, const ir::Expr& value, int root,
-                   const mesh::Sharding& source, const redistribute::Plan& plan,
+                   const mesh::Sharding& source, const planning::Plan& plan,
                    const ir::DTensorType& target, dialect::MeshTable* meshes);
 
 }  // namespace distir::optimize

@@ -72,7 +72,7 @@ const RegionValue* ShardRegion::Find(const ir::Expr& var) const {
 }
 
 void ShardRegion::Append(RegionValue value) {
-  const redistribute::Plan& gather =
+  const planning::Plan& gather =
       costs_.Plan(meshes_.Root(root_), value.sharded, value.whole, value.form.tensor_ty());
   value.gather_bytes = gather.received;
   value.outer_uses = editable_.NumUses(value.binding->var);
@@ -92,7 +92,7 @@ bool ShardRegion::AddSeed(EditableBinding* binding, const Resharding& step, int 
   ir::Placement placement = meshes_.PlacementOn(view_, root_, value.sharded);
   if (!placement.defined()) return false;
   const mesh::Mesh& root = meshes_.Root(root_);
-  const redistribute::Plan& scatter =
+  const planning::Plan& scatter =
       costs_.Plan(root, step.source, value.sharded, type.tensor_ty());
   if (scatter.steps.size() != 1 || scatter.steps[0].kind != CollectiveKind::kReduceScatter)
     return false;
@@ -120,7 +120,7 @@ bool ShardRegion::IsFurtherSharded(const Sharding& whole, const Sharding& sharde
 
 bool ShardRegion::OnlySlices(const Sharding& from, const Sharding& to,
                              const ir::TensorType& type) const {
-  const redistribute::Plan& plan = costs_.Plan(meshes_.Root(root_), from, to, type);
+  const planning::Plan& plan = costs_.Plan(meshes_.Root(root_), from, to, type);
   return std::all_of(plan.steps.begin(), plan.steps.end(),
                      [](const auto& step) { return step.kind == CollectiveKind::kSlice; });
 }

@@ -3,6 +3,8 @@
 
 #include <tvm/ffi/error.h>
 
+#include <utility>
+
 #include "mesh/common_view.h"
 #include "rules/call/call_cost.h"
 
@@ -12,12 +14,12 @@ namespace distir::propagation {
 void DecidedCalls::MakeKey(const rules::FactorRule& rule, const CallTensors& tensors) {
   key_ = {Address(&rule), tensors.root};
   for (size_t i = 0; i < tensors.operands.size(); ++i) {
-    for (int64_t part :
-         {Address(tensors.operands[i]), Bits(tensors.elements[i]), Bits(tensors.operand_bytes[i])})
+    const SlotInfo& info = *tensors.operand_infos[i];
+    for (int64_t part : {Address(tensors.operands[i]), Bits(info.elements), Bits(info.bytes())})
       key_.push_back(part);
   }
   for (size_t i = 0; i < tensors.results.size(); ++i) {
-    key_.push_back(Bits(tensors.result_bytes[i]));
+    key_.push_back(Bits(tensors.result_infos[i]->bytes()));
     for (const mesh::AxisList& dim : tensors.results[i]->dims) {
       key_.push_back(static_cast<int64_t>(dim.size()));
       for (const mesh::AxisRef& ref : dim) {
@@ -36,11 +38,21 @@ DecidedCall* DecidedCalls::Find(const rules::FactorRule& rule, const CallTensors
 }
 
 DecidedCall DecidedCalls::Decide(const rules::FactorRule& rule, const CallTensors& tensors) {
-  const rules::CallCost cost(cluster_, meshes_.Root(tensors.root), rule, tensors.operands,
-                             tensors.results, tensors.operand_bytes, tensors.result_bytes);
+  rules::PricedTensors operands, results;
+  std::vector<double> elements;
+  for (size_t i = 0; i < tensors.operands.size(); ++i) {
+    const SlotInfo& info = *tensors.operand_infos[i];
+    operands.Add(tensors.operands[i], info.sizes, info.bytes());
+    elements.push_back(info.elements);
+  }
+  for (size_t i = 0; i < tensors.results.size(); ++i) {
+    const SlotInfo& info = *tensors.result_infos[i];
+    results.Add(tensors.results[i], info.sizes, info.bytes());
+  }
+  const rules::CallCost cost(&planner_, meshes_.Root(tensors.root), rule, std::move(operands),
+                             std::move(results));
   DecidedCall decided;
-  decided.sharding =
-      rules::DecideCall(rule, tensors.operands, tensors.results, tensors.elements, cost);
+  decided.sharding = rules::DecideCall(rule, tensors.operands, tensors.results, elements, cost);
   decided.view = ViewFor(tensors.root, decided.sharding);
   for (const mesh::Sharding& operand : decided.sharding.operands)
     decided.operands.push_back({operand, meshes_.PlacementOn(decided.view, tensors.root, operand)});

@@ -17,8 +17,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cost/cluster.h"
 #include "dialect/mesh_table.h"
+#include "planning/planner.h"
+#include "propagation/graph.h"
 #include "rules/call/call_sharding.h"
 #include "support/words.h"
 
@@ -30,16 +31,14 @@ struct CallTensors {
   /*! \brief Shardings of operands, of the mesh table; null for one placed anywhere. */
   std::vector<const mesh::Sharding*> operands;
   std::vector<const mesh::Sharding*> results;  // what results should have
-  std::vector<double> elements;                // of operands
-  std::vector<double> operand_bytes, result_bytes;
+  std::vector<const SlotInfo*> operand_infos, result_infos;
 
   void Clear() {
     root = -1;
     operands.clear();
     results.clear();
-    elements.clear();
-    operand_bytes.clear();
-    result_bytes.clear();
+    operand_infos.clear();
+    result_infos.clear();
   }
 };
 
@@ -67,8 +66,8 @@ struct DecidedCall {
 
 class DecidedCalls {
  public:
-  DecidedCalls(dialect::MeshTable* meshes, const cost::Cluster* cluster)
-      : meshes_(*meshes), cluster_(*cluster) {}
+  DecidedCalls(dialect::MeshTable* meshes, planning::Planner* planner)
+      : meshes_(*meshes), planner_(*planner) {}
 
   /*! \brief The entry of calls like this one; valid as long as this object. */
   DecidedCall* Find(const rules::FactorRule& rule, const CallTensors& tensors);
@@ -80,7 +79,7 @@ class DecidedCalls {
   ir::DeviceMesh ViewFor(int root, const rules::CallSharding& sharding);
 
   dialect::MeshTable& meshes_;
-  const cost::Cluster& cluster_;
+  planning::Planner& planner_;
   std::unordered_map<Words, DecidedCall, HashWords> decided_;
   Words key_;  // of the call asked for
 };

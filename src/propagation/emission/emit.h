@@ -32,9 +32,9 @@ class Emitter {
    * there were stated.
    * \param unique_name A fresh function name made from a wanted one.
    */
-  Emitter(dialect::MeshTable* meshes, const cost::Cluster* cluster, bool is_first,
+  Emitter(dialect::MeshTable* meshes, planning::Planner* planner, bool is_first,
           std::function<std::string(const std::string&)> unique_name)
-      : emission_{meshes, cluster, is_first,
+      : emission_{meshes, planner, is_first,
                   [this](const Program& program, int instance) {
                     return Specialize(program, instance, nullptr);
                   }},

@@ -54,7 +54,7 @@ class InstanceEmitter : public PlacementRewriter {
         instance_(program.instances[instance]),
         graph_(*instance_.graph),
         solved_(emission.meshes, program, instance),
-        decided_(emission.meshes, emission.cluster) {}
+        decided_(emission.meshes, emission.planner) {}
 
   /*! \param exact_ret_ty The type that the function must return exactly, or null. */
   ir::Function Run(const ir::Type& exact_ret_ty) {
@@ -373,7 +373,7 @@ class InstanceEmitter : public PlacementRewriter {
       const SlotState& state = solved_.StateOf(slot);
       tensors_.root = std::max(tensors_.root, state.root);
       tensors_.results.push_back(&state.sharding);
-      tensors_.result_bytes.push_back(state.info->bytes());
+      tensors_.result_infos.push_back(state.info);
     }
     types_.clear();
     for (const ir::Expr& arg : call.args()) CollectPlaced(arg, &types_);
@@ -381,8 +381,7 @@ class InstanceEmitter : public PlacementRewriter {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const SlotState& state = solved_.StateOf(node.operands[i]);
       if (tensors_.root == kNoRoot) tensors_.root = state.root;
-      tensors_.elements.push_back(state.info->elements);
-      tensors_.operand_bytes.push_back(state.info->bytes());
+      tensors_.operand_infos.push_back(state.info);
       tensors_.operands.push_back(nullptr);
       if (!types_[i].defined()) continue;
       const ir::TensorType& tensor = types_[i].tensor_ty();

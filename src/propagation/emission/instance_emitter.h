@@ -18,6 +18,7 @@
 
 #include <functional>
 
+#include "planning/planner.h"
 #include "propagation/instances.h"
 
 namespace distir::propagation {
@@ -31,7 +32,7 @@ struct Specialization {
 /*! \brief State that the instances of a module share. */
 struct Emission {
   dialect::MeshTable* meshes;
-  const cost::Cluster* cluster;
+  planning::Planner* planner;
   /*! \brief True if no earlier run has given types to the module, so that those which are there
    * were stated. */
   bool is_first;

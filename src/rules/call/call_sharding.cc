@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "rules/call/call_cost.h"
+#include "rules/call/ways.h"
 
 namespace distir::rules {
 
@@ -64,62 +63,6 @@ AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t fact
   return base;
 }
 
-/*! \brief The sharded factors of every dimension that has several, major to minor. */
-std::vector<FactorList> NestedFactors(const FactorRule& rule, const FactorShardings& factors) {
-  std::vector<FactorList> nested;
-  for (const auto* tensors : {&rule.operands, &rule.results}) {
-    for (const TensorFactors& tensor : *tensors) {
-      for (const FactorList& dim : tensor) {
-        if (dim.size() < 2) continue;
-        FactorList sharded;
-        for (int f : dim) {
-          if (!factors[f].empty()) sharded.push_back(f);
-        }
-        if (sharded.size() > 1) nested.push_back(std::move(sharded));
-      }
-    }
-  }
-  return nested;
-}
-
-/*! \brief Factors that no order of all factors can serve; empty if one does. */
-std::set<int> Disordered(const std::vector<FactorList>& nested) {
-  std::map<int, std::set<int>> before;
-  for (const FactorList& dim : nested) {
-    for (size_t i = 0; i < dim.size(); ++i) {
-      std::set<int>& earlier = before[dim[i]];
-      if (i > 0) earlier.insert(dim[i - 1]);
-    }
-  }
-  while (true) {
-    auto next = std::find_if(before.begin(), before.end(),
-                             [](const auto& entry) { return entry.second.empty(); });
-    if (next == before.end()) break;
-    int factor = next->first;
-    before.erase(next);
-    for (auto& [other, earlier] : before) earlier.erase(factor);
-  }
-  std::set<int> rest;
-  for (const auto& [factor, earlier] : before) rest.insert(factor);
-  return rest;
-}
-
-// Two dimensions that nest the same factors in opposite orders have no placement on one mesh, so
-// what was chosen last gives way.
-void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
-                    FactorShardings* factors) {
-  while (true) {
-    std::vector<FactorList> nested = NestedFactors(rule, *factors);
-    if (nested.size() < 2) return;
-    std::set<int> disordered = Disordered(nested);
-    if (disordered.empty()) return;
-    auto last = std::find_if(chosen.rbegin(), chosen.rend(),
-                             [&](int factor) { return disordered.count(factor) > 0; });
-    (*factors)[*last].clear();
-    DropUnnestable(rule, factors);
-  }
-}
-
 bool IsReplicated(const Sharding* sharding) {
   return sharding == nullptr || sharding->IsReplicated();
 }
@@ -133,6 +76,16 @@ CallSharding WithoutSharding(const FactorRule& rule) {
   for (const TensorFactors& tensor : rule.results)
     call.results.push_back(Sharding::Replicated(static_cast<int>(tensor.size())));
   return call;
+}
+
+std::vector<TensorChoice> Tensors(const FactorRule& rule, const Candidates& candidates,
+                                  const std::vector<double>& operand_elements) {
+  std::vector<TensorChoice> tensors;
+  for (size_t i = 0; i < rule.operands.size(); ++i)
+    tensors.push_back({&rule.operands[i], &candidates.operands[i], operand_elements[i], false});
+  for (size_t r = 0; r < rule.results.size(); ++r)
+    tensors.push_back({&rule.results[r], &candidates.results[r], 0, true});
+  return tensors;
 }
 
 /*! \brief Both ImpliedSharding and, with what the ways cost, DecideCall. */
@@ -168,7 +121,9 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
                      bool b_waits = rule.factors[b.factor].Is<DecomposedFactor>();
                      return a_waits != b_waits ? b_waits : a.priority > b.priority;
                    });
-  if (cost != nullptr) cost->Order(&choices);
+  if (cost != nullptr)
+    choices = CheapestWay(rule, std::move(choices), Tensors(rule, candidates, operand_elements),
+                          /*is_final=*/true, *cost);
 
   CallSharding call;
   call.factors = Assign(rule, choices);

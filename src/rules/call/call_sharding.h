@@ -59,10 +59,10 @@ CallSharding ImpliedSharding(const FactorRule& rule,
  * \brief Decides how a call is computed whose tensors disagree. For PropagateSharding alone; what
  * it decides stands in the types that it writes.
  *
- * As ImpliedSharding, but where factors want the same axis, the one chooses first with which the
- * call is cheapest (CallCost::Order), axes of a dimension that needs replication may serve a
- * parallel factor instead (CallCost::Rehome), and a blocked factor is sharded only where both sides
- * have the sharding already.
+ * As ImpliedSharding, but where tensors disagree the cheapest way is taken (rules/call/ways.h),
+ * axes of a dimension that needs replication may serve a parallel factor instead
+ * (CallCost::Rehome), and a blocked factor is sharded only where both sides have the sharding
+ * already.
  *
  * \param cost Cost of the ways, for the same shardings.
  */

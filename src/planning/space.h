@@ -1,13 +1,13 @@
 /*!
- * \file redistribute/space.h
+ * \file planning/space.h
  * \brief The shardings of a tensor by given parts of a mesh, as numbered nodes of a search.
  *
- * The parts are the *atoms* of redistribute/planner.h. Worked example: the axes x and y of a mesh
+ * The parts are the *atoms* of planning/planner.h. Worked example: the axes x and y of a mesh
  * (2, 3) are the atoms 0 and 1. The node of a matrix sharded [x | y] has the dims {{0}, {1}} and no
  * free atom; that of [y | -] has the dims {{1}, {}}, and atom 0 is free.
  */
-#ifndef DISTIR_REDISTRIBUTE_SPACE_H_
-#define DISTIR_REDISTRIBUTE_SPACE_H_
+#ifndef DISTIR_PLANNING_SPACE_H_
+#define DISTIR_PLANNING_SPACE_H_
 
 #include <cstdint>
 #include <deque>
@@ -21,7 +21,7 @@
 #include "cost/exchange.h"
 #include "mesh/sharding.h"
 
-namespace distir::redistribute {
+namespace distir::planning {
 
 /*! \brief A set of atoms; bit i stands for atom i. */
 using AtomSet = uint32_t;
@@ -90,5 +90,5 @@ class Space {
   std::unordered_map<uint64_t, double> lacking_;  // by pair of nodes
 };
 
-}  // namespace distir::redistribute
-#endif  // DISTIR_REDISTRIBUTE_SPACE_H_
+}  // namespace distir::planning
+#endif  // DISTIR_PLANNING_SPACE_H_

@@ -1,18 +1,18 @@
 /*!
- * \file redistribute/search.h
- * \brief A* over the shardings of a Space; redistribute/planner.h says what its edges and its bound
+ * \file planning/search.h
+ * \brief A* over the shardings of a Space; planning/planner.h says what its edges and its bound
  * are.
  */
-#ifndef DISTIR_REDISTRIBUTE_SEARCH_H_
-#define DISTIR_REDISTRIBUTE_SEARCH_H_
+#ifndef DISTIR_PLANNING_SEARCH_H_
+#define DISTIR_PLANNING_SEARCH_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "mesh/collective.h"
-#include "redistribute/space.h"
+#include "planning/space.h"
 
-namespace distir::redistribute {
+namespace distir::planning {
 
 /*! \brief An edge of the way found. */
 struct Move {
@@ -34,5 +34,5 @@ struct Question {
 /*! \brief The fastest way; among those within a millionth of each other, the simplest. */
 std::vector<Move> FindWay(Space* space, const Question& question);
 
-}  // namespace distir::redistribute
-#endif  // DISTIR_REDISTRIBUTE_SEARCH_H_
+}  // namespace distir::planning
+#endif  // DISTIR_PLANNING_SEARCH_H_

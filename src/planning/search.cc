@@ -1,5 +1,5 @@
 // A* search over the shardings of a Space.
-#include "redistribute/search.h"
+#include "planning/search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "cost/collective_cost.h"
 
-namespace distir::redistribute {
+namespace distir::planning {
 
 namespace {
 
@@ -148,7 +148,7 @@ class Search {
         space_.Exchange(from, to).Cost(cluster_.launch(), question_.bytes);
     bool same_grid = space_.at(from).layout.counts() == space_.at(to).layout.counts();
     return Move{same_grid ? CollectiveKind::kPermute : CollectiveKind::kExchange, to, 0,
-                cost.seconds, cost.received};
+                cost.seconds, cost.bytes()};
   }
 
   void Relax(int from, int to, Move move) {
@@ -300,4 +300,4 @@ std::vector<Move> FindWay(Space* space, const Question& question) {
   return Search(space, question).Run();
 }
 
-}  // namespace distir::redistribute
+}  // namespace distir::planning

@@ -1,5 +1,5 @@
 // Plans the cheapest sequence of collectives between two shardings; keeps plans for later calls.
-#include "redistribute/planner.h"
+#include "planning/planner.h"
 
 #include <tvm/ffi/error.h>
 
@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "cost/collective_cost.h"
-#include "redistribute/search.h"
-#include "redistribute/space.h"
+#include "planning/search.h"
+#include "planning/space.h"
 
-namespace distir::redistribute {
+namespace distir::planning {
 
 namespace {
 
@@ -163,7 +163,7 @@ Plan PlanDirectly(const cost::Cluster& cluster, const mesh::Mesh& mesh, const Sh
   cost::ExchangeCost cost = cost::CostOfExchange(cluster, from, to, bytes);
   plan.steps.push_back({CollectiveKind::kExchange, mesh::Canonical(target), {}});
   plan.seconds += cost.seconds;
-  plan.received += cost.received;
+  plan.received += cost.bytes();
   return plan;
 }
 
@@ -274,6 +274,19 @@ std::shared_ptr<PlanStore> StoreOf(const cost::Cluster& cluster) {
 
 }  // namespace
 
+TensorSize PaddedFor(TensorSize size, const Sharding& source, const Sharding& target) {
+  for (size_t d = 0; d < size.dims.size(); ++d) {
+    int64_t& dim = size.dims[d];
+    if (dim <= 0) continue;
+    const int64_t parts =
+        std::lcm(mesh::NumShards(source.dims[d]), mesh::NumShards(target.dims[d]));
+    const int64_t padded = (dim + parts - 1) / parts * parts;
+    size.bytes *= static_cast<double>(padded) / static_cast<double>(dim);
+    dim = padded;
+  }
+  return size;
+}
+
 Planner::Planner(cost::Cluster cluster)
     : cluster_(std::make_shared<const cost::Cluster>(std::move(cluster))),
       store_(StoreOf(*cluster_)) {}
@@ -315,4 +328,4 @@ int64_t Planner::KindOf(const mesh::Mesh& mesh) {
   return known->second;
 }
 
-}  // namespace distir::redistribute
+}  // namespace distir::planning

@@ -1,5 +1,5 @@
 /*!
- * \file redistribute/planner.h
+ * \file planning/planner.h
  * \brief Plans the cheapest sequence of collectives from one sharding to another on one mesh.
  *
  * Pure search: no IR. Nodes are shardings by *atoms*, the parts into which both sides cut the mesh
@@ -21,8 +21,8 @@
  * partial), which moves the minimum of bytes: it exceeds the optimum by at most its messages'
  * latency.
  */
-#ifndef DISTIR_REDISTRIBUTE_PLANNER_H_
-#define DISTIR_REDISTRIBUTE_PLANNER_H_
+#ifndef DISTIR_PLANNING_PLANNER_H_
+#define DISTIR_PLANNING_PLANNER_H_
 
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@
 #include "mesh/collective.h"
 #include "mesh/sharding.h"
 
-namespace distir::redistribute {
+namespace distir::planning {
 
 /*! \brief Atoms up to which all shardings are searched: those of a mesh (2, 2, 2, 2). */
 constexpr int kMaxAtoms = 4;
@@ -47,7 +47,7 @@ struct PlanStep {
 struct Plan {
   std::vector<PlanStep> steps;
   double seconds = 0;   // by the cost model
-  double received = 0;  // bytes that the device that receives most receives, summed over steps
+  double received = 0;  // bytes that a device receives or sends at most, summed over steps
 };
 
 /*! \brief The tensor that a plan moves. */
@@ -57,6 +57,11 @@ struct TensorSize {
   std::vector<int64_t> dims;
   double bytes = 0;  // in all
 };
+
+/*! \brief The size of a tensor that is moved: dimensions that shards do not divide are padded
+ * first.
+ */
+TensorSize PaddedFor(TensorSize size, const mesh::Sharding& source, const mesh::Sharding& target);
 
 struct PlanStore;
 
@@ -74,6 +79,8 @@ class Planner {
   const Plan& Find(const mesh::Mesh& mesh, const mesh::Sharding& source,
                    const mesh::Sharding& target, const TensorSize& size);
 
+  const cost::Cluster& cluster() const { return *cluster_; }
+
  private:
   /*! \brief A number for the mesh's shape and how its devices are joined. */
   int64_t KindOf(const mesh::Mesh& mesh);
@@ -83,5 +90,5 @@ class Planner {
   std::map<std::vector<int64_t>, int64_t> kinds_;  // by shape and devices
 };
 
-}  // namespace distir::redistribute
-#endif  // DISTIR_REDISTRIBUTE_PLANNER_H_
+}  // namespace distir::planning
+#endif  // DISTIR_PLANNING_PLANNER_H_

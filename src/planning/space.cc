@@ -1,9 +1,9 @@
 // Numbers the shardings of a tensor by atoms of the mesh.
-#include "redistribute/space.h"
+#include "planning/space.h"
 
 #include <utility>
 
-namespace distir::redistribute {
+namespace distir::planning {
 
 namespace {
 
@@ -118,7 +118,7 @@ const cost::ExchangeTerms& Space::Exchange(int from, int to) {
     }
     cost::ExchangeTerms found =
         cost::TermsOfExchange(*cluster_, at(from).layout, at(to).layout, links_.get());
-    std::vector<double> key = {found.received, static_cast<double>(found.messages)};
+    std::vector<double> key = {found.received, found.sent, static_cast<double>(found.messages)};
     for (const cost::ExchangeTerms::Device& each : found.devices)
       key.insert(key.end(), {each.latency, each.gaps, each.per_byte});
     const auto next = static_cast<int>(terms_.size());
@@ -160,4 +160,4 @@ void Space::AddAll(std::vector<AtomList>* dims, AtomSet free, size_t dim) {
   }
 }
 
-}  // namespace distir::redistribute
+}  // namespace distir::planning
