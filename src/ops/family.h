@@ -60,6 +60,7 @@ using rules::ShardableRank;
 using rules::Sizes;
 using rules::StaticSizes;
 using rules::Summary;
+using rules::Tail;
 using rules::ViewCall;
 using rules::WithStatistics;
 

@@ -5,6 +5,7 @@
 #include "ops/lookup.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "decompose/blocks.h"
 #include "ir/build.h"
@@ -21,7 +22,7 @@ using decompose::Columns;
 // ---- factor rules
 
 // result = data[.., indices, ..] along `axis`; shards of the looked-up dimension add up what each
-// of them has. Positions outside of the data that give NaN are no shard's.
+// of them has.
 FactorRule Take(const OpView& view) {
   if (view.operands.size() != 2) return ReplicateAll(view);
   Sizes data = StaticSizes(view.operands[0]);
@@ -39,10 +40,7 @@ FactorRule Take(const OpView& view) {
         builder.Operand(1, k, factor);
         builder.Result(0, result_dim++, factor);
       }
-      bool gives_nan = ir::attrs::kTakeMode.Text(view.call.attrs()) == "nan";
-      builder.Operand(0, d,
-                      gives_nan ? builder.NeedsReplication(data[d])
-                                : DecomposedIfKnown(view.operands[0], d, &builder));
+      builder.Operand(0, d, DecomposedIfKnown(view.operands[0], d, &builder));
     } else {
       int factor = builder.Parallel(data[d]);
       builder.Operand(0, d, factor);
@@ -50,12 +48,6 @@ FactorRule Take(const OpView& view) {
     }
   }
   return builder.Finish();
-}
-
-// Outside of the table it depends on the table's size which row these modes take.
-bool IgnoresSize(const OpView& view) {
-  const std::string mode = ir::attrs::kTakeMode.Text(view.call.attrs());
-  return mode != "clip" && mode != "wrap";
 }
 
 // result[.., i, ..] = data[.., indices[.., i, ..], ..]; shards of the data along the axis add up
@@ -238,6 +230,21 @@ int64_t LocalElements(const ir::TensorType& type, const mesh::Sharding& sharding
   return elements / shards;
 }
 
+/*! \brief The rows of a table of `size` of them, looked up along `axis`; NaN where the index is
+ * outside. */
+ir::Expr NanOutside(const ir::Expr& rows, const ir::Expr& indices, int axis, int64_t size,
+                    Writer* w) {
+  const DLDataType dtype = DtypeOf(indices);
+  ir::Expr is_inside = w->Write(
+      ir::make::kLogicalAnd, w->Write(ir::make::kGreaterEqual, indices, w->Scalar(0, dtype)),
+      w->Write(ir::make::kLess, indices, w->Scalar(static_cast<double>(size), dtype)));
+  std::vector<int> behind;
+  for (int d = axis + RankOf(indices); d < RankOf(rows); ++d) behind.push_back(d - axis);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return w->Write(ir::make::kWhere, w->ExpandDims(is_inside, behind), rows,
+                  w->Scalar(nan, DtypeOf(rows)));
+}
+
 // The sum is of all that is looked up. If many positions look matrices up, that is more than the
 // table, even if the sum is scattered: then the table is gathered.
 ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
@@ -258,7 +265,8 @@ ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
     indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(size - 1));
   if (mode == "wrap")
     indices = w->Write(ir::make::kFloorMod, indices, w->Scalar(double(size), DtypeOf(indices)));
-  return LookUpRows(table, indices, axis, call.DecomposedAxes(), w);
+  ir::Expr rows = LookUpRows(table, indices, axis, call.DecomposedAxes(), w);
+  return mode == "nan" ? NanOutside(rows, indices, axis, size, w) : rows;
 }
 
 ir::Expr DecomposeGatherElements(const DecomposedCall& call, Writer* w) {
@@ -294,8 +302,7 @@ const Operators kTake(
      "the dimension looked up: every shard gives its rows or 0, which are summed"},
     {Operator("relax.take", Take)
          .Decompose(DecomposeTake)
-         .Pad(Padding::kPositions)
-         .PadDecomposedIf(IgnoresSize)
+         .Pad(Padding::kDecomposed)
          .Tails(OperandTails::kPositions)
          .Commutes(kMovingFirst)});
 const Operators kGatherElements(

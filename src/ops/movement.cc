@@ -355,6 +355,12 @@ ir::Expr DecomposeSplit(const DecomposedCall& call, Writer* w) {
   return ir::MakeTuple(fields);
 }
 
+bool PadsZeros(const OpView& view) {
+  const ir::Node& attrs = view.call.attrs();
+  return ir::attrs::kPadPadMode.Text(attrs) == "constant" &&
+         ir::attrs::kPadPadValue(attrs).cast<double>() == 0;
+}
+
 // ---- the records
 
 const Operators kMovement("indexing",
@@ -383,7 +389,10 @@ const Operators kSlice(
          .Commutes(kMovingFirst)
          .LocalAttrs(/*local_attrs=*/nullptr)
          .LocalArgs(LocalEnds),
-     Operator("relax.nn.pad", Pad).Decompose(DecomposePad).Pad(Padding::kDecomposed)});
+     Operator("relax.nn.pad", Pad)
+         .Decompose(DecomposePad)
+         .Pad(Padding::kDecomposed)
+         .Commutes(Commutation().Sum(In::kFirst).Mean(In::kFirst).If(PadsZeros))});
 
 }  // namespace
 

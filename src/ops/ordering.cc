@@ -83,6 +83,16 @@ FactorRule Topk(const OpView& view) {
   return builder.Finish();
 }
 
+// ---- tails: elements that no others come behind
+
+Tail Lowest(const OpView&) { return Tail::kLowest; }
+Tail Highest(const OpView&) { return Tail::kHighest; }
+// NaN is above all numbers, and of equal elements the first comes first.
+Tail LastOfTopk(const OpView& view) {
+  if (ir::attrs::kTopKLargest.Bool(view.call.attrs())) return Tail::kLowest;
+  return OnFloats(view) ? Tail::kNotANumber : Tail::kHighest;
+}
+
 // ---- decompositions
 
 /*! \brief The operand with the sharded dimension (n,) at `axis` as (shards, n / shards). */
@@ -191,10 +201,12 @@ const Operators kArg("reduction",
                       "one axis: the extremes of the shards are reduced, then their positions"},
                      {Operator("relax.argmax", ArgReduce)
                           .Decompose(DecomposeArgReduce<&ir::make::kArgmax, &ir::make::kMax>)
-                          .Pad(Padding::kAll),
+                          .Pad(Padding::kPositions)
+                          .DecomposedTail(Lowest),
                       Operator("relax.argmin", ArgReduce)
                           .Decompose(DecomposeArgReduce<&ir::make::kArgmin, &ir::make::kMin>)
-                          .Pad(Padding::kAll)});
+                          .Pad(Padding::kPositions)
+                          .DecomposedTail(Highest)});
 const Operators kSort(
     "along an axis", {"others", "", "axis: any element may have to move to any shard"},
     {Operator("relax.argsort", WholeAlongAxis<&ir::attrs::kArgsortAxis>).Pad(Padding::kParallel),
@@ -216,7 +228,10 @@ const Operators kTopk(
     "along an axis",
     {"others", "", "",
      "axis: the top elements of the shards are gathered, then those of them found"},
-    {Operator("relax.topk", Topk).Decompose(DecomposeTopk).Pad(Padding::kParallel)});
+    {Operator("relax.topk", Topk)
+         .Decompose(DecomposeTopk)
+         .Pad(Padding::kPositions)
+         .DecomposedTail(LastOfTopk)});
 
 }  // namespace
 

@@ -289,8 +289,46 @@ class UpdateShards {
   std::vector<mesh::AxisList> axes_;
 };
 
+/*! \brief New dimensions of size 1 before and behind all others. */
+ir::Expr Between(const ir::Expr& x, int before, int behind, Writer* w) {
+  std::vector<int> ones;
+  for (int d = 0; d < before; ++d) ones.push_back(d);
+  for (int d = 0; d < behind; ++d) ones.push_back(before + RankOf(x) + d);
+  return w->ExpandDims(x, ones);
+}
+
+/*! \brief Writes of which shards divide every dimension, and which of the updates are any. */
+struct EvenWrites {
+  Writes writes;
+  ir::Expr is_update;  // null: all are
+};
+
+// What is lengthened has anything behind its last element.
+EvenWrites Lengthened(Writes writes, Writer* w) {
+  const int num = static_cast<int>(writes.positions.size());
+  for (int d = writes.begin; d < writes.begin + num; ++d) writes.data = w->Even(writes.data, d);
+  ir::Expr is_update;
+  for (int d = writes.begin; d < writes.begin + writes.num_update_dims; ++d) {
+    const int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(writes.updates))[d]);
+    writes.updates = w->Even(writes.updates, d);
+    const int64_t even = ir::StaticDim(ir::ShapeOf(TensorTypeOf(writes.updates))[d]);
+    if (even == size) continue;
+    for (ir::Expr& each : writes.positions) {
+      if (ir::StaticDim(ir::ShapeOf(TensorTypeOf(each))[d]) == size)
+        each = w->Resized(each, d, even);
+    }
+    ir::Expr place = w->Positions(w->ShardingOf(writes.updates).dims[d], ir::MakeInt(even));
+    ir::Expr is =
+        Between(w->Write(ir::make::kLess, place, w->Scalar(static_cast<double>(size), kInt64)), d,
+                RankOf(writes.updates) - d - 1, w);
+    is_update = is_update.defined() ? w->Write(ir::make::kLogicalAnd, is_update, is) : is;
+  }
+  return {std::move(writes), is_update};
+}
+
 // Dimensions: before.., shards of the data.., shards of the updates.., places, behind..
-ir::Expr Scatter(const Writes& writes, Writer* w) {
+ir::Expr Scatter(const Writes& uneven, Writer* w) {
+  const auto [writes, is_update] = Lengthened(uneven, w);
   const int begin = writes.begin;
   const UpdateShards shards(writes, w);
   const std::vector<mesh::AxisList>& axes = shards.axes();
@@ -302,6 +340,12 @@ ir::Expr Scatter(const Writes& writes, Writer* w) {
   auto [is_own, place] = blocks.Find(positions, w);
   ir::Expr data = blocks.Split(writes.data, w);
   const int of_updates = begin + blocks.num_sharded();
+  std::vector<int> of_shards;
+  for (int d = begin; d < of_updates; ++d) of_shards.push_back(d);
+  if (is_update.defined()) {
+    ir::Expr is = w->ExpandDims(shards.Split(is_update, w), of_shards);
+    is_own = is_own.defined() ? w->Write(ir::make::kLogicalAnd, is_own, is) : is;
+  }
   const int axis = of_updates + static_cast<int>(axes.size());
   std::vector<int> new_dims;
   for (int d = of_updates; d < axis; ++d) new_dims.push_back(d);
@@ -314,8 +358,6 @@ ir::Expr Scatter(const Writes& writes, Writer* w) {
     data =
         w->Write(ir::make::kConcat, ir::MakeTuple({data, Cut(data, axis, 0, 1, w)}), int64_t(axis));
   if (is_own.defined()) {
-    std::vector<int> of_shards;
-    for (int d = begin; d < of_updates; ++d) of_shards.push_back(d);
     updates = w->Write(ir::make::kWhere, is_own, w->ExpandDims(updates, of_shards),
                        w->Scalar(neutral.value_or(0), DtypeOf(updates)));
     const double other = writes_behind ? static_cast<double>(blocks.places()) : 0;
@@ -334,7 +376,11 @@ ir::Expr Scatter(const Writes& writes, Writer* w) {
   if (writes_behind) written = Cut(written, axis, 0, blocks.places(), w);
   if (!axes.empty())
     written = w->Reduce(combination->reduce, written, new_dims, /*keepdims=*/false);
-  return blocks.Join(written, w);
+  written = blocks.Join(written, w);
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(uneven.data));
+  for (int d = begin; d < begin + static_cast<int>(positions.size()); ++d)
+    written = w->Resized(written, d, ir::StaticDim(shape[d]));
+  return written;
 }
 
 /*! \brief Positions of which negative ones count from the end. */
@@ -345,14 +391,6 @@ ir::Expr FromBegin(const ir::Expr& positions, const ir::Expr& data, int dim, Wri
   ir::Expr shifted =
       w->Write(ir::make::kAdd, positions, w->Scalar(static_cast<double>(size), dtype));
   return w->Write(ir::make::kWhere, is_negative, shifted, positions);
-}
-
-/*! \brief New dimensions of size 1 before and behind all others. */
-ir::Expr Between(const ir::Expr& x, int before, int behind, Writer* w) {
-  std::vector<int> ones;
-  for (int d = 0; d < before; ++d) ones.push_back(d);
-  for (int d = 0; d < behind; ++d) ones.push_back(before + RankOf(x) + d);
-  return w->ExpandDims(x, ones);
 }
 
 ir::Expr DecomposeScatterElements(const DecomposedCall& call, Writer* w) {
@@ -467,29 +505,29 @@ const Operators kScatter(
          .Adds(Accumulation::kSums, IndexPutAdds)
          .TakesTuple()
          .Decompose(DecomposeIndexPut)
-         .Pad(Padding::kParallel),
+         .Pad(Padding::kDecomposed),
      Operator("relax.scatter_elements", ScatterElements)
          .Adds(Accumulation::kSums, ScatterElementsAdds)
          .Decompose(DecomposeScatterElements)
-         .Pad(Padding::kParallel)
+         .Pad(Padding::kDecomposed)
          .Tails(OperandTails::kPositions),
      Operator("relax.scatter_nd", ScatterNd)
          .Adds(Accumulation::kSums, ScatterNdAdds)
          .Decompose(DecomposeScatterNd)
-         .Pad(Padding::kParallel)});
+         .Pad(Padding::kDecomposed)});
 const Operators kSliceScatter("indexing",
                               {"dimensions that are not cut", "", "the slice that is written",
                                "the dimension written to: every shard writes what lies in it"},
                               {Operator("relax.slice_scatter", SliceScatter)
                                    .Decompose(DecomposeSliceScatter)
-                                   .Pad(Padding::kParallel)});
+                                   .Pad(Padding::kDecomposed)});
 const Operators kTakeBackward("gather",
                               {"others", "positions: sum", "",
                                "the dimension looked up: every shard adds what lies in it"},
                               {Operator("relax.grad.take_backward", TakeBackward)
                                    .Adds(Accumulation::kSums)
                                    .Decompose(DecomposeTakeBackward)
-                                   .Pad(Padding::kPositions)});
+                                   .Pad(Padding::kDecomposed)});
 
 }  // namespace
 

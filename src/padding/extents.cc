@@ -2,6 +2,7 @@
 #include "padding/extents.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dialect/placement.h"
 #include "ir/build.h"
@@ -19,6 +20,10 @@ bool Extents::operator==(const Extents& other) const {
 Extents ExtentsOf(const ir::TensorType& type) {
   const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
   return Extents(shape.begin(), shape.end());
+}
+
+Extents ExtentsOf(const ir::Expr& value) {
+  return ExtentsOf(ir::DTensorType::Cast(value.ty()).tensor_ty());
 }
 
 Extents PaddedTypes::Of(const ir::DTensorType& type) {
@@ -70,6 +75,22 @@ bool Differ(const ValueExtents& a, const ValueExtents& b) {
     if (Differ(a[i], b[i])) return true;
   }
   return false;
+}
+
+Extents CommonExtents(const Extents& have, const mesh::Sharding& before, const Extents& want,
+                      const mesh::Sharding& after) {
+  Extents common = want;
+  if (!Differ(have, want)) return common;
+  for (size_t d = 0; d < want.size(); ++d) {
+    const int64_t from = mesh::NumShards(before.dims[d]), to = mesh::NumShards(after.dims[d]);
+    const int64_t has = ir::StaticDim(have[d]), wants = ir::StaticDim(want[d]);
+    if (to == 1) {
+      common[d] = have[d];
+    } else if (from > 1 && has >= 0 && wants >= 0) {
+      common[d] = ir::MakeInt(mesh::EvenExtent(std::max(has, wants), std::lcm(from, to)));
+    }
+  }
+  return common;
 }
 
 ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents) {

@@ -53,6 +53,8 @@ using ValueExtents = std::vector<Extents>;
 
 /*! \brief The sizes that a type states. */
 Extents ExtentsOf(const ir::TensorType& type);
+/*! \brief The sizes that the type of a DTensor states. */
+Extents ExtentsOf(const ir::Expr& value);
 
 /*! \brief The least extents that types may be padded to. */
 class PaddedTypes {
@@ -78,6 +80,16 @@ bool IsPadded(const ir::Type& type, const ValueExtents& extents);
 bool Differ(const Extents& a, const Extents& b);
 /*! \brief True if two of the tensors, one of each value, have. */
 bool Differ(const ValueExtents& a, const ValueExtents& b);
+
+/*!
+ * \brief Extents with which a value is redistributed.
+ *
+ * Where a dimension is sharded on one side alone, they are those of that side: the other is padded
+ * or cut on each device. Where it is sharded on both, both numbers of shards divide them. Example:
+ * rows of (7, 8) in 4 shards become columns in 4 shards as (8, 8), then a row is cut off.
+ */
+Extents CommonExtents(const Extents& have, const mesh::Sharding& before, const Extents& want,
+                      const mesh::Sharding& after);
 
 /*! \brief The type with these sizes, placed the same; of a type without a known shape, the type. */
 ir::DTensorType WithExtents(const ir::DTensorType& type, const Extents& extents);

@@ -270,7 +270,7 @@ class Padder : public TailWriter {
 
   // ---- redistributions
 
-  // Between two paddings the dimension is replicated for a moment.
+  // Between two paddings a dimension has the extent of both, or another that both divide.
   void Redistribute(const ir::Var& var, const ir::Call& call) {
     auto target = ir::DTensorType::Cast(call.ty());
     const Extents want = grains_.Of(var)[0];
@@ -289,7 +289,15 @@ class Padder : public TailWriter {
     } else if (IsPadded(source, grains_.Of(call.args()[0]))) {
       is_zero = HasZeroTail(value);
     }
-    value = Resized(var.name(), value, source, want);
+    const Extents common = CommonExtents(ExtentsOf(value), meshes_.ShardingOf(source), want,
+                                         meshes_.ShardingOf(target));
+    value = Resized(var.name(), value, source, common);
+    if (Differ(common, want)) {
+      const ir::DTensorType moved = WithExtents(target, common);
+      if (!ir::StructurallyEqual(value.ty(), moved))
+        value = Emit(var.name(), dialect::MakeRedistribute(value, moved));
+      value = Resized(var.name(), value, target, want);
+    }
     BindPlaced(var, value, padded);
     if (is_zero) has_zero_tail_.insert(Rewrite(var).get());
   }
@@ -343,25 +351,44 @@ class Padder : public TailWriter {
 
   using TailWriter::Resized;
 
-  /*! \brief A padded value of another padding, replicated along every dimension whose extent
-   * changes. `source` is its type before it was padded. */
-  ir::Expr Resized(const ffi::String& name, const ir::Expr& value, const ir::DTensorType& source,
+  /*! \brief A padded value of another padding. Elements move between shards of a dimension where
+   * both extents divide into them; else it is replicated along the dimension. `source` is its type
+   * before it was padded. */
+  ir::Expr Resized(const ffi::String& name, ir::Expr value, const ir::DTensorType& source,
                    const Extents& want) {
-    const auto padded = ir::DTensorType::Cast(value.ty());
-    const Extents have = ExtentsOf(padded.tensor_ty());
     const Extents before = ExtentsOf(source.tensor_ty());
+    const Extents have = ExtentsOf(value);
     if (!Differ(have, want)) return value;
     mesh::Sharding sharding = meshes_.ShardingOf(source);
     bool moves = false;
     for (size_t d = 0; d < have.size(); ++d) {
       if (ir::SameDim(have[d], want[d]) || sharding.dims[d].empty()) continue;
+      const int64_t shards = mesh::NumShards(sharding.dims[d]);
+      const int64_t from = ir::StaticDim(have[d]), to = ir::StaticDim(want[d]);
+      if (from >= 0 && to >= 0 && from % shards == 0 && to % shards == 0) {
+        value = Shifted(name, value, static_cast<int>(d), ir::StaticDim(before[d]), to);
+        continue;
+      }
       sharding.dims[d].clear();
       moves = true;
     }
-    if (!moves) return Resized(value, before, want);
-    const ir::DTensorType gathered =
-        meshes_.TypeOf(padded.tensor_ty(), meshes_.RootOf(source), sharding);
-    return Resized(Emit(name, dialect::MakeRedistribute(value, gathered)), before, want);
+    if (moves) {
+      const ir::TensorType tensor = ir::DTensorType::Cast(value.ty()).tensor_ty();
+      value = Emit(name, dialect::MakeRedistribute(
+                             value, meshes_.TypeOf(tensor, meshes_.RootOf(source), sharding)));
+    }
+    return Resized(value, before, want);
+  }
+
+  /*! \brief The first `count` elements of a sharded dimension, zeros behind them up to `size`. */
+  ir::Expr Shifted(const ffi::String& name, const ir::Expr& value, int dim, int64_t count,
+                   int64_t size) {
+    Extents extents = ExtentsOf(value);
+    const int64_t have = ir::StaticDim(extents[dim]);
+    extents[dim] = ir::MakeInt(size);
+    const ir::DTensorType type = WithExtents(ir::DTensorType::Cast(value.ty()), extents);
+    const dialect::SegmentMove move{{dim, have, size}, {{0, 0, 1, count}}, "0"};
+    return Emit(name, dialect::MakeSegmentExchange(value, type, move));
   }
 
   // ---- segment exchanges
@@ -449,7 +476,7 @@ class Padder : public TailWriter {
                            const std::vector<int>& padded_dims, const rules::OpView& view,
                            const rules::FactorRule& rule, size_t operand) {
     ir::Expr filled = value;
-    for (Tail tail : {Tail::kZero, Tail::kOne, Tail::kLowest, Tail::kHighest}) {
+    for (Tail tail : {Tail::kZero, Tail::kOne, Tail::kLowest, Tail::kHighest, Tail::kNotANumber}) {
       if (tail == Tail::kZero && HasZeroTail(value)) continue;
       std::vector<int> dims;
       for (int d : padded_dims) {

@@ -31,9 +31,11 @@ ffi::Any FromValue(DLDataType dtype, T value) {
   return tensor;
 }
 
-ffi::Any Infinity(DLDataType dtype, bool is_negative) {
-  double infinity = std::numeric_limits<double>::infinity();
-  double value = is_negative ? -infinity : infinity;
+ffi::Any FloatOf(DLDataType dtype, rules::Tail tail) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double value = tail == rules::Tail::kNotANumber ? std::numeric_limits<double>::quiet_NaN()
+                       : tail == rules::Tail::kLowest   ? -infinity
+                                                        : infinity;
   return dtype.bits == 64 ? FromValue(dtype, value) : FromValue(dtype, static_cast<float>(value));
 }
 
@@ -63,9 +65,8 @@ ffi::Any FillOf(DLDataType dtype, rules::Tail tail) {
   DLDataType written = WrittenAs(dtype);
   if (tail == rules::Tail::kZero || tail == rules::Tail::kAny) return ScalarOf(written, 0);
   if (tail == rules::Tail::kOne) return ScalarOf(written, 1);
-  bool is_lowest = tail == rules::Tail::kLowest;
-  if (!IsInteger(dtype) && dtype.code != kDLBool) return Infinity(written, is_lowest);
-  return ScalarOf(written, Extreme(dtype, is_lowest));
+  if (!IsInteger(dtype) && dtype.code != kDLBool) return FloatOf(written, tail);
+  return ScalarOf(written, Extreme(dtype, tail == rules::Tail::kLowest));
 }
 
 }  // namespace distir::padding

@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "cost/cluster.h"
@@ -21,6 +22,7 @@
 #include "planning/planner.h"
 #include "redistribute/partial.h"
 #include "redistribute/steps.h"
+#include "rules/linearity.h"
 #include "support/error.h"
 
 namespace distir::redistribute {
@@ -55,19 +57,59 @@ class Legalizer : public ir::FunctionRewriter {
     return ir::WithAttr(attrs, dialect::kExplicitReductions, true);
   }
 
-  // Variables whose single use is a redistribution: their reduction can be part of it.
+  // Variables whose single use is a redistribution: their reduction can be part of it. So can that
+  // of what is only lengthened before.
   void CollectRedistributedOnce(const ir::Function& function) {
     std::vector<const ffi::Object*> redistributed;
-    ir::VisitBindings(function.body(), [&redistributed](const ir::Binding& binding) {
+    std::vector<std::pair<const ffi::Object*, ir::Call>> lengthened;
+    ir::VisitBindings(function.body(), [&](const ir::Binding& binding) {
       const ir::Call& call = ir::BoundCall(binding);
-      if (call.defined() && IsRedistribute(call)) redistributed.push_back(call.args()[0].get());
+      if (!call.defined()) return;
+      if (IsRedistribute(call)) redistributed.push_back(call.args()[0].get());
+      if (IsLengthened(call)) lengthened.emplace_back(binding.var().get(), call);
     });
     if (redistributed.empty()) return;
     const auto uses = ir::CountUses(function);
-    for (const ffi::Object* value : redistributed) {
+    auto is_used_once = [&uses](const ffi::Object* value) {
       auto found = uses.find(value);
-      if (found != uses.end() && found->second == 1) redistributed_once_.insert(value);
+      return found != uses.end() && found->second == 1;
+    };
+    for (const ffi::Object* value : redistributed) {
+      if (is_used_once(value)) redistributed_once_.insert(value);
     }
+    for (const auto& [var, call] : lengthened) {
+      const ffi::Object* value = call.args()[0].get();
+      if (redistributed_once_.count(var) > 0 && is_used_once(value))
+        lengthened_.emplace(value, call);
+    }
+  }
+
+  /*! \brief True if a call gives its only tensor with some more elements, fewer than devices, along
+   * dimensions that are not sharded: what makes shards even. */
+  bool IsLengthened(const ir::Call& call) {
+    if (call.args().size() != 1 || !rules::MayCommute(call.op())) return false;
+    const auto from = ir::DTensorType::Cast(call.args()[0].ty());
+    const auto to = ir::DTensorType::Cast(call.ty());
+    if (!from.defined() || !to.defined() || !dialect::SamePlacement(from, to)) return false;
+    const ir::NodeArray<ir::Expr>& before = ir::ShapeOf(from.tensor_ty());
+    const ir::NodeArray<ir::Expr>& after = ir::ShapeOf(to.tensor_ty());
+    const int64_t devices = meshes_.Root(meshes_.RootOf(from)).size();
+    bool any = false;
+    if (before.size() != after.size()) return false;
+    for (size_t d = 0; d < before.size(); ++d) {
+      if (ir::SameDim(before[d], after[d])) continue;
+      const int64_t more = ir::StaticDim(after[d]) - ir::StaticDim(before[d]);
+      if (ir::StaticDim(before[d]) < 0 || more < 0 || more >= devices) return false;
+      any = true;
+    }
+    return any;
+  }
+
+  /*! \brief True if a partial value may stay so up to its only redistribution. */
+  bool StaysPartial(const ir::Var& var, mesh::Reduction reduction) const {
+    if (redistributed_once_.count(var.get()) > 0) return true;
+    auto found = lengthened_.find(var.get());
+    return found != lengthened_.end() && rules::CommutesWith(found->second, {true}, reduction);
   }
 
   static bool IsRedistribute(const ir::Call& call) {
@@ -91,10 +133,19 @@ class Legalizer : public ir::FunctionRewriter {
       Bind(var, dialect::MakeCopiesReduction(call, Rewrite(call.args()[0])));
       return;
     }
+    if (lengthened_.count(call.args().empty() ? nullptr : call.args()[0].get()) > 0) {
+      auto found = pending_.find(call.args()[0].get());
+      if (found != pending_.end()) {
+        Pending longer = found->second;
+        longer.value = Bind(var, Rewrite(value));
+        pending_.emplace(var.get(), longer);
+        return;
+      }
+    }
     const std::optional<PartialValue> partial = ToReduce(call);
     if (!partial) return FunctionRewriter::RewriteVarBinding(var, value);
     Pending pending{Rewrite(value), partial->root, partial->sharding};
-    if (redistributed_once_.count(var.get()) > 0) {
+    if (StaysPartial(var, pending.sharding.reduction)) {
       pending.value = Bind(var, pending.value);
       pending_.emplace(var.get(), pending);
       return;
@@ -186,6 +237,9 @@ class Legalizer : public ir::FunctionRewriter {
   planning::Planner& planner_;
   bool reductions_are_explicit_ = false;
   std::unordered_set<const ffi::Object*> redistributed_once_;
+  /*! \brief By variables whose single use it is, a call that lengthens them for their only
+   * redistribution. */
+  std::unordered_map<const ffi::Object*, ir::Call> lengthened_;
   std::unordered_map<const ffi::Object*, Pending> pending_;
 };
 

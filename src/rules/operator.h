@@ -64,11 +64,17 @@ enum class Padding {
   kNone,
   kParallel,
   // And decomposed ones: an element follows from its position in the whole, if at all, or is looked
-  // up by it.
+  // up by it; or a tail changes nothing (`decomposed_tail`).
   kPositions,
   kAll,         // parallel ones and reductions
   kDecomposed,  // all of these and decomposed ones: their decomposition takes uneven shards
 };
+
+/*! \brief Value of a tail: what stands behind the last element of a padded dimension. */
+enum class Tail { kAny, kZero, kOne, kLowest, kHighest, kNotANumber };
+/*! \brief Tail of the first operand along a decomposed factor of a call: one that changes nothing
+ * of the result. */
+using TailFunction = Tail (*)(const OpView& view);
 
 /*! \brief Requirement on the tails of operands that no reduction asks for. */
 enum class OperandTails {
@@ -145,8 +151,8 @@ struct Operator {
   Padding padding = Padding::kNone;
   /*! \brief Along the major factors of dimensions too, in whole grains. */
   bool pads_grains = false;
-  /*! \brief True if decomposed factors may be padded in a call; null: in every one. */
-  Condition may_pad_decomposed = nullptr;
+  /*! \brief Null: any tail of a decomposed factor changes nothing. */
+  TailFunction decomposed_tail = nullptr;
   OperandTails tails = OperandTails::kAny;
   /*! \brief Sum operator of a mean, with the same attributes. If a reduced dimension is padded, the
    * mean is written as this sum divided by the true number of elements. */
@@ -177,7 +183,7 @@ struct Operator {
   Operator& Decompose(Decomposition function) { return Set(&decomposition, function); }
   Operator& Pad(Padding along) { return Set(&padding, along); }
   Operator& PadGrains() { return Set(&pads_grains, true); }
-  Operator& PadDecomposedIf(Condition condition) { return Set(&may_pad_decomposed, condition); }
+  Operator& DecomposedTail(TailFunction needed) { return Set(&decomposed_tail, needed); }
   Operator& Tails(OperandTails needed) { return Set(&tails, needed); }
   Operator& IsMeanOf(const char* sum_operator) { return Set(&sum, sum_operator); }
   Operator& IsElementwise() { return Set(&is_elementwise, true); }

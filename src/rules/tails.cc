@@ -75,7 +75,7 @@ bool IsDimension(int factor, const FactorRule& rule) {
 void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
   if (record.padding == Padding::kNone) return;
   const bool may_pad_decomposed =
-      record.may_pad_decomposed == nullptr || record.may_pad_decomposed(view);
+      record.decomposed_tail == nullptr || HasNeutralElements(view.operands[0]);
   for (Factor& factor : rule->factors) {
     factor.may_be_uneven = HasSeveral(factor.size) && Covers(record.padding, factor) &&
                            (!factor.Is<DecomposedFactor>() || may_pad_decomposed);
@@ -131,7 +131,12 @@ Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int 
       break;
   }
   const Operator* record = FindOperator(view.call.op());
-  if (record == nullptr || operand == 0) return Tail::kAny;
+  if (record == nullptr) return Tail::kAny;
+  if (operand == 0) {
+    const bool is_needed =
+        record->decomposed_tail != nullptr && rule.factors[factor].Is<DecomposedFactor>();
+    return is_needed ? record->decomposed_tail(view) : Tail::kAny;
+  }
   switch (record->tails) {
     case OperandTails::kDivisor:
       return operand == 1 && IsInteger(view.operands[1]) ? Tail::kOne : Tail::kAny;

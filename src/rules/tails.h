@@ -21,8 +21,6 @@
 
 namespace distir::rules {
 
-enum class Tail { kAny, kZero, kOne, kLowest, kHighest };
-
 /*! \brief Sets `may_be_uneven` of the factors of an operator's rule that may be padded. */
 void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule);
 

@@ -76,6 +76,11 @@ CASES = {
         lambda x: op.gather_elements(x, relax.const(WIDE), 0),
         lambda x: np.take_along_axis(x, WIDE, 0),
     ),
+    "relax.nn.pad": (
+        [(3, 4)],
+        lambda x: op.nn.pad(x, [0, 0, 0, 2]),
+        lambda x: np.pad(x, ((0, 0), (0, 2))),
+    ),
     "relax.strided_slice": (
         [(3, 4)],
         lambda x: op.strided_slice(x, [1], [1], [3]),

@@ -209,9 +209,10 @@ def lookups() -> Iterator[Case]:
     yield Case(
         "relax.take",
         "nan ",
-        (Operand((6, 8), ".a"), Operand((4,), "i", "int64", "index 12")),
+        (Operand((6, 8), "ta"), Operand((4,), "i", "int64", "around 12")),
         ("ia",),
         lambda x, i: R.take(x, i, 0, "nan"),
+        decomposed="t",
         exact=True,
     )
     yield Case(
