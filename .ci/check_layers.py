@@ -25,6 +25,7 @@ from pathlib import Path
 
 LAYERS = (
     "support",
+    "autoshard",
     "abi",
     "ir",
     "mesh",
@@ -51,6 +52,7 @@ LAYERS = (
 PYTHON_LAYERS = (
     "text",
     "native",
+    "autoshard",
     "mesh",
     "signature",
     "structure",
@@ -80,6 +82,7 @@ PYTHON_LAYERS = (
 OPEN_MODULES = ("distir_ext._command", "distir_ext._version")
 # Folders that may include less than everything above them.
 RESTRICTED = {
+    "autoshard": {"support", "autoshard"},  # pure optimisation: knows nothing of IR
     "abi": {"support", "abi"},  # what the compiler, the runtime and Python exchange
     "mesh": {"support", "abi", "mesh"},  # pure algebra: knows nothing of IR
     "runtime": {"support", "abi", "runtime"},  # can be loaded where there is no compiler

@@ -1,0 +1,213 @@
+// Rounds of bounding, searching and reducing.
+#include "autoshard/solver.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <future>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "autoshard/branch.h"
+#include "autoshard/dual.h"
+#include "autoshard/graph.h"
+#include "autoshard/reduction.h"
+#include "autoshard/search.h"
+
+namespace distir::autoshard {
+
+namespace {
+
+/*! \brief Passes of message passing, and moves of each search, in the first round. */
+constexpr int32_t kFirstPasses = 100;
+constexpr int64_t kFirstMoves = 2'000;
+/*! \brief Rounds after which passes, and moves, do not double any more. */
+constexpr int32_t kPassDoublings = 3;
+constexpr int32_t kMoveDoublings = 8;
+/*! \brief Work of branch and bound in the first round, and the strategies it is tried on. */
+constexpr int64_t kFirstWork = 30'000'000;
+constexpr size_t kMostBranched = 4'000;
+/*! \brief Part of all strategies whose exclusion is worth another reduction. */
+constexpr double kWorthReducing = 0.02;
+/*! \brief Heats of rounds in turn, and the last one of a round, relative to the cost per node. */
+constexpr double kHeats[] = {0.1, 10, 1};
+constexpr double kCold = 1e-3;
+constexpr std::chrono::milliseconds kBetweenQuestions{20};
+
+class Solver {
+ public:
+  Solver(const Problem& problem, const std::function<bool(const Solution&)>& stop)
+      : original_(problem), stop_(stop) {}
+
+  Solution Run(int32_t rounds) {
+    bool is_open = Reduce(original_);
+    for (int32_t round = 0; is_open && round < rounds && !Ask(); ++round) is_open = Round(round);
+    if (error_) std::rethrow_exception(error_);
+    return best_;
+  }
+
+ private:
+  const Problem& Current() const { return levels_.back()->problem(); }
+
+  /*! \brief Asks whether to stop; an error stops everything, and is thrown when threads have ended.
+   */
+  bool Ask() {
+    if (is_stopped_) return true;
+    try {
+      if (stop_(best_)) is_stopped_ = true;
+    } catch (...) {
+      error_ = std::current_exception();
+      is_stopped_ = true;
+    }
+    return is_stopped_;
+  }
+
+  /*! \brief Goes on with a problem once it is reduced; false if nothing better remains in it. */
+  bool Reduce(const Problem& problem) {
+    auto reduction = std::make_unique<Reduction>(problem);
+    if (!reduction->is_feasible()) {
+      best_.bound = best_.cost;
+      return false;
+    }
+    dual_.reset();
+    graph_.reset();
+    levels_.push_back(std::move(reduction));
+    if (Current().nodes.empty()) {
+      Offer({});
+      best_.bound = best_.cost;
+      return false;
+    }
+    graph_ = std::make_unique<Graph>(Current());
+    dual_ = std::make_unique<Dual>(*graph_);
+    return true;
+  }
+
+  /*! \brief Keeps a choice for the current problem if it is better than the best. */
+  void Offer(Choice choice) {
+    for (auto level = levels_.rbegin(); level != levels_.rend(); ++level)
+      choice = (*level)->Expand(choice);
+    const int64_t cost = CostOf(original_, choice);
+    if (cost >= best_.cost || !FitsMemory(original_, choice)) return;
+    best_.cost = cost;
+    best_.choice = std::move(choice);
+  }
+
+  /*! \brief The best choice for the current problem, completed by the last one of `dual_`. */
+  Choice FirstChoice() const {
+    if (best_.choice.empty()) return dual_->choice();
+    Choice choice = best_.choice;
+    for (const auto& level : levels_) choice = level->Restrict(choice);
+    for (size_t v = 0; v < choice.size(); ++v) {
+      if (choice[v] < 0) choice[v] = dual_->choice()[v];
+    }
+    return choice;
+  }
+
+  /*! \brief Raises the bound; false if that shows the best choice to be optimal. */
+  bool RaiseBound() {
+    if (Excludes(dual_->bound(), best_.cost)) {
+      best_.bound = best_.cost;
+      return false;
+    }
+    const double safe = dual_->bound() - 1e-11 * std::abs(dual_->bound()) - 1e-6;
+    const auto whole = static_cast<int64_t>(std::ceil(safe));
+    best_.bound = std::max(best_.bound, std::min(best_.cost, whole));
+    return best_.bound < best_.cost;
+  }
+
+  /*! \brief Passes messages; returns the best choice that was found on the way, or none. */
+  Choice Bound(int32_t passes) {
+    Choice best;
+    int64_t least = best_.cost;
+    for (int32_t pass = 1; pass <= passes && !is_stopped_; ++pass) {
+      dual_->Pass();
+      if (pass % 2 == 1) continue;
+      const int64_t cost = CostOf(Current(), dual_->choice());
+      if (cost < least && FitsMemory(Current(), dual_->choice())) {
+        least = cost;
+        best = dual_->choice();
+      }
+      if (Excludes(dual_->bound(), least)) break;
+      const double bound = dual_->bound();
+      dual_->UpdatePrices(least < kInfinite ? static_cast<double>(least) : 2 * std::abs(bound) + 1);
+    }
+    return best;
+  }
+
+  /*! \brief One search; its moves and heat depend on the round. */
+  void Look(Search* search, int32_t round, const std::function<bool()>& stop) {
+    const double scale = std::max(
+        1.0,
+        std::abs(search->current_cost() < kInfinite ? search->current_cost() : dual_->bound()) /
+            graph_->size());
+    const double heat = kHeats[round % std::size(kHeats)] * scale;
+    search->Run(kFirstMoves << std::min(round, kMoveDoublings), heat, heat * kCold, stop);
+  }
+
+  /*! \brief Branches, searches and bounds; false if the best choice is optimal. */
+  bool Round(int32_t round) {
+    const int32_t passes = kFirstPasses << std::min(round, kPassDoublings);
+    if (round == 0) {
+      const Choice found = Bound(passes);
+      if (!found.empty()) Offer(found);
+      if (!RaiseBound()) return false;
+    }
+    if (graph_->strategies() <= kMostBranched) {
+      Branch branch(best_.cost, kFirstWork << std::min(round, kMoveDoublings),
+                    [this] { return Ask(); });
+      const Choice found = branch.Explore(Current());
+      if (!found.empty()) Offer(found);
+      if (branch.is_complete()) {
+        best_.bound = best_.cost;
+        return false;
+      }
+    }
+    if (Ask()) return true;
+    const auto seed = static_cast<uint64_t>(2 * round);
+    Search ours(*graph_, seed);
+    Search others(*graph_, seed + 1);
+    const Choice first = FirstChoice();
+    ours.Start(first);
+    others.Start(round % 2 == 0 ? dual_->choice() : first);
+    Choice bounded;
+    auto work = std::async(std::launch::async, [&] {
+      bounded = Bound(passes);
+      Look(&others, round + 1, [this] { return is_stopped_.load(); });
+    });
+    Look(&ours, round, [this] { return Ask(); });
+    while (work.wait_for(kBetweenQuestions) != std::future_status::ready) Ask();
+    work.get();
+    for (const Choice& found : {bounded, ours.best(), others.best()}) {
+      if (!found.empty()) Offer(found);
+    }
+    if (!RaiseBound()) return false;
+    const std::vector<double>& bounds = dual_->bounds();
+    const auto excluded = std::count_if(
+        bounds.begin(), bounds.end(), [this](double bound) { return Excludes(bound, best_.cost); });
+    if (static_cast<double>(excluded) < kWorthReducing * static_cast<double>(bounds.size()))
+      return true;
+    return Reduce(Tighten(Current(), *dual_, best_.cost));
+  }
+
+  const Problem& original_;
+  const std::function<bool(const Solution&)>& stop_;
+  std::vector<std::unique_ptr<Reduction>> levels_;
+  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<Dual> dual_;
+  std::atomic<bool> is_stopped_{false};
+  std::exception_ptr error_;
+  Solution best_;
+};
+
+}  // namespace
+
+Solution Solve(const Problem& problem, int32_t rounds,
+               const std::function<bool(const Solution&)>& stop) {
+  return Solver(problem, stop).Run(rounds);
+}
+
+}  // namespace distir::autoshard
