@@ -303,7 +303,7 @@ struct EvenWrites {
   ir::Expr is_update;  // null: all are
 };
 
-// What is lengthened has anything behind its last element.
+// Elements behind the last one may be anything.
 EvenWrites Lengthened(Writes writes, Writer* w) {
   const int num = static_cast<int>(writes.positions.size());
   for (int d = writes.begin; d < writes.begin + num; ++d) writes.data = w->Even(writes.data, d);

@@ -88,6 +88,7 @@ def _message(costly: list[Reshard], above: float) -> Iterator[str]:
             # The sharded tensor and the statement that shards it, without the steps between.
             heads = [line for line in chain if not line.startswith(" ")]
             yield from (f"    {line}" for line in (*heads[-1:], *chain[-1:]))
+        yield from (f"    {line}" for line in each.uneven)
         if each.suggestion is not None:
             yield f"    instead, state {each.suggestion}"
     rest = "" if len(costly) <= _MOST else f"{len(costly) - _MOST} of these lines left out; "

@@ -20,6 +20,7 @@ from distir_ext.communication.collectives import (
     estimated_bytes,
 )
 from distir_ext.mesh.cluster_attr import CLUSTER_ATTR
+from distir_ext.mesh.notation import meshes
 from distir_ext.native.collective_records import names, records
 from distir_ext.reshards.reshards_result import (
     OPERATOR,
@@ -29,6 +30,8 @@ from distir_ext.reshards.reshards_result import (
     TRANSFER,
     Reshard,
 )
+from distir_ext.reshards.uneven_extents import shapes_of, uneven_lines
+from distir_ext.reshards.written_operators import WrittenOperators
 from distir_ext.signature.signature_attr import read_signature
 from distir_ext.structure.annotated_function import variable_names
 
@@ -42,6 +45,33 @@ class Names:
             for gv, function in mod.functions_items()
             if isinstance(function, relax.Function)
         }
+        self._mod = mod
+        self._written: dict[str, WrittenOperators] = {}
+        self._shapes_of: dict[str, dict[str, tuple[int, ...]]] = {}
+        sizes: dict[str, set[int]] = {}
+        for mesh in meshes(mod):
+            for axis, size in zip(mesh.axis_names, mesh.shape, strict=True):
+                sizes.setdefault(axis, set()).add(size)
+        self.axis_sizes = {axis: min(each) for axis, each in sizes.items() if len(each) == 1}
+        """Of axes that have one size in all meshes of the module."""
+
+    def written(self, lowered: str) -> WrittenOperators:
+        """Operators of the function that a lowered one was made of."""
+        name = self.function(lowered)
+        if name not in self._written:
+            is_known = name in self._variables
+            self._written[name] = WrittenOperators(self._mod[name] if is_known else None)
+        return self._written[name]
+
+    def shape(self, function: str, variable: str) -> tuple[int, ...]:
+        """The static extents of a variable of the module; -1 of others."""
+        return self._shapes(function).get(variable, ())
+
+    def _shapes(self, function: str) -> dict[str, tuple[int, ...]]:
+        if function not in self._shapes_of:
+            known = function in self._variables
+            self._shapes_of[function] = shapes_of(self._mod[function]) if known else {}
+        return self._shapes_of[function]
 
     def functions(self) -> tuple[str, ...]:
         """The Relax functions of the module."""
@@ -139,6 +169,17 @@ class MovedTensors:
         )
         return row, advice
 
+    def uneven(self, row: Reshard) -> tuple[str, ...]:
+        """Lines on the dimensions of a row's tensor that its shards do not divide."""
+        shape = self._names.shape(row.function, row.tensor)
+        return tuple(
+            dict.fromkeys(
+                line
+                for sharding in (row.source, row.target)
+                for line in uneven_lines(row.tensor, shape, sharding, self._names.axis_sizes)
+            )
+        )
+
     def _of_function(self, name: str) -> Iterator[Move]:
         count = self._counts.get(name, 0)
         calls = {
@@ -176,14 +217,21 @@ class MovedTensors:
         readers = [(str(variable), str(operator)) for variable, operator in move["readers"]]
         operators = [made.get(variable, (operator,))[0] for variable, operator in readers]
         passed = [str(each) for each in (move["origin"], *move["variables"])]
+        tensor = self._user_name(name, made, str(move["origin"]))
         if kind == REDUCTION:
-            written = [made[each][0] for each in passed if each in made]
-            operators = [*written, str(move["maker"])][:1]
+            by_passes = [made[each][0] for each in passed if each in made]
+            operators = [*by_passes, str(move["maker"])][:1]
+        found_operators = tuple(dict.fromkeys(filter(None, operators)))
+        written = self._names.written(name)
+        if kind in (RESHARD, STATED):
+            found_operators = written.readers(tensor, found_operators)
+        elif kind == REDUCTION:
+            found_operators = written.maker(tensor, found_operators)
         return Reshard(
             kind,
             self._names.function(name),
-            (self._user_name(name, made, str(move["origin"])),),
-            tuple(dict.fromkeys(filter(None, operators))),
+            (tensor,),
+            found_operators,
             tuple(dict.fromkeys(self._user_name(name, made, each) for each, _ in readers)),
             str(move["source"]),
             str(move["target"]),

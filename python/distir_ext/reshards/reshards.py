@@ -135,6 +135,7 @@ def _groups(moved: MovedTensors) -> list[tuple[Reshard, list[Advice]]]:
             source_cause=explained.source_cause,
             target_cause=explained.target_cause,
             conflict=explained.conflict,
+            uneven=moved.uneven(row) if row.kind == RESHARD else (),
         )
         found.append((full, [each for move in moves for each in cause(move)[1]]))
     return found

@@ -126,6 +126,10 @@ class Reshard:
     conflict: tuple[str, ...] = ()
     """Cost of each side of a conflict, as text of ``dx.explain``."""
 
+    uneven: tuple[str, ...] = ()
+    """Dimensions that a side's shards do not divide, and the extents next to theirs that they do;
+    of symbolic extents nothing is said."""
+
     suggestion: Suggestion | None = None
     """Annotation that removes it; None where none of those that were tried does."""
 

@@ -93,10 +93,10 @@ def _why(entries: Iterable[Reshard]) -> Table:
     table = new_table("why, and what to state instead", "tensor", "cause", texts=2)
     table.columns[1].overflow = "fold"
     for each in tuple(entries)[:_MOST_ROWS]:
-        if not each.conflict and not each.suggestion:
+        if not each.conflict and not each.suggestion and not each.uneven:
             continue
         chains = [*_folded(each.source_cause), *_folded(each.target_cause)]
-        lines = [*chains, *each.conflict]
+        lines = [*chains, *each.conflict, *each.uneven]
         # The suggestion that was tried replaces the line about one that might help.
         lines = [line for line in lines if not line.startswith("  to avoid it")]
         advice = "nothing that was tried avoids it"

@@ -342,3 +342,25 @@ def test_a_fused_weight_of_an_outlined_layer_is_named():
     (note,) = found.notes
     assert "`layers.gate_up` has blocks of [48, 96]" in note
     assert "before OutlineRepeats" in note
+
+
+def test_rows_name_the_operators_that_the_user_wrote():
+    """Not those that pad and cut rows which the shards do not divide."""
+    for rows in (4096, 4099):
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((rows, 64), "float32"))
+        w = relax.Var("w", relax.TensorType((64, 32), "float32"))
+        with builder.function("main", [x, w]):
+            with builder.dataflow():
+                ordered = builder.emit(relax.op.sort(x, 0))
+                y = builder.emit_output(relax.op.matmul(ordered, w))
+            builder.emit_func_output(y)
+        mesh = dx.Mesh((4,), ("a",))
+        plan = {"x": ("a", None), "w": ("a", None), "return": ("a", None)}
+        found = dx.analysis.reshards(dx.annotate(builder.get(), mesh, plan), suggestions=0)
+        assert {each.operators for each in found.entries} <= {("relax.sort",), ("relax.matmul",)}
+        (moved, *_) = (each for each in found.reshards if each.operators == ("relax.sort",))
+        line = "dimension 0 of `x` has 4099 elements, which the 4 shards over 'a' do not divide"
+        wanted = (f"{line}; 4096 or 4100 would",) if rows == 4099 else ()
+        assert moved.uneven == wanted
+        assert all(each in str(found) for each in wanted)
