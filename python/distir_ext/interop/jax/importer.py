@@ -26,6 +26,7 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     partitioning,
     random_bits,
     reduction,
+    scatter,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive
 from distir_ext.interop.jax.program import Program

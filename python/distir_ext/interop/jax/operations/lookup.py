@@ -1,27 +1,26 @@
-"""Gather and scatter: lookups and writes at places that tensors of indices state.
+"""Gather: lookups at places that tensors of indices state.
 
-Each has forms that keep dimensions apart, which can be sharded, and one for everything else: on
-all elements in a row, which needs replication.
+It has forms that keep dimensions apart, which can be sharded, and one for everything else: on all
+elements in a row, which needs replication.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.interop.jax.hlo_shardings import source_of
 from distir_ext.interop.jax.known import Known, sizes_of
+from distir_ext.interop.jax.operations.row_numbers import columns_of, counted_dim
 from distir_ext.interop.jax.operations.shapes import (
     along,
     bounded,
     numbers,
-    padded,
     permuted,
     reshaped,
     sliced,
@@ -30,10 +29,9 @@ from distir_ext.interop.jax.sizes import Algebra, Size
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
-    dtype_of,
+    Value,
     integers,
-    only_block,
-    operations_of,
+    open_tensor_of,
     rank_of,
 )
 from distir_ext.interop.jax.table import translates
@@ -41,7 +39,7 @@ from distir_ext.interop.jax.writer import Writer
 
 
 @dataclass(frozen=True)
-class _Dims:
+class IndexDims:
     """The dimension numbers that gather and scatter share.
 
     "Window" is the slice that one index vector stands for; "moved" is what has its shape: the
@@ -54,6 +52,7 @@ class _Dims:
         index_batch: Dimensions of the indices for each of ``batch``.
         mapped: Dimensions of the tensor that index vectors have a number for, in their order.
         vector: The dimension of the indices that holds the vectors.
+        positions: The positions of the numbers for ``mapped`` in a vector.
     """
 
     windows: list[int]
@@ -62,6 +61,39 @@ class _Dims:
     index_batch: list[int]
     mapped: list[int]
     vector: int
+    positions: list[int]
+
+    @property
+    def batches_of_indices(self) -> list[int]:
+        """``index_batch``, among the dimensions of the indices without their vectors."""
+        return [dim - (1 if dim > self.vector else 0) for dim in self.index_batch]
+
+    def with_counted(self, indices: Value, shape: tuple[Size, ...]) -> IndexDims:
+        """These dimensions, with those that indices count rows of among the batches."""
+        columns = columns_of(indices, self.vector)
+        sizes, _ = open_tensor_of(indices.type)
+        dropped, batch, of_indices = list(self.dropped), list(self.batch), list(self.index_batch)
+        rest = []
+        for dim, position in zip(self.mapped, self.positions, strict=True):
+            counted = None if columns is None else counted_dim(columns[position])
+            is_counted = counted is not None and counted not in of_indices and dim in dropped
+            if is_counted and counted is not None and sizes[counted] == shape[dim]:
+                dropped.remove(dim)
+                batch.append(dim)
+                of_indices.append(counted)
+            else:
+                rest.append((dim, position))
+        mapped, positions = [dim for dim, _ in rest], [position for _, position in rest]
+        if not mapped:
+            return self
+        return replace(
+            self,
+            dropped=dropped,
+            batch=batch,
+            index_batch=of_indices,
+            mapped=mapped,
+            positions=positions,
+        )
 
     def batches_of(self, rank: int) -> list[int]:
         """Dimensions of what is moved that are not the window's."""
@@ -86,8 +118,8 @@ class _Dims:
         )
 
 
-def _index_vectors(
-    writer: Writer, indices: relax.Expr, dims: _Dims
+def index_vectors(
+    writer: Writer, indices: relax.Expr, dims: IndexDims
 ) -> tuple[relax.Expr, tuple[Size, ...]]:
     """Indices with their vectors along the last dimension, and the shape of the others."""
     shape = sizes_of(indices)
@@ -97,7 +129,7 @@ def _index_vectors(
     return permuted(writer, indices, order), tuple(shape[dim] for dim in order[:-1])
 
 
-def _column(
+def column_of(
     writer: Writer, indices: relax.Expr, position: int, batch: tuple[Size, ...]
 ) -> relax.Expr:
     """One number of all index vectors, as int32 or int64."""
@@ -107,9 +139,6 @@ def _column(
     if str(column.ty.dtype) in ("int32", "int64"):
         return column
     return writer.emit(relax_op.astype(column, "int32"))
-
-
-# ---- gather
 
 
 @translates("stablehlo.gather")
@@ -126,13 +155,14 @@ def gathered(writer: Writer, op: Operation, sizes: Sequence[Size]) -> Known:
         sizes: Of the window that one index vector stands for.
     """
     stated = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    dims = _Dims(
+    dims = IndexDims(
         list(stated.offset_dims),
         list(stated.collapsed_slice_dims),
         list(stated.operand_batching_dims),
         list(stated.start_indices_batching_dims),
         list(stated.start_index_map),
         stated.index_vector_dim,
+        list(range(len(stated.start_index_map))),
     )
     x = writer.full(op.operands[0])
     shape, is_same = sizes_of(x), writer.program.algebra.is_same
@@ -143,7 +173,8 @@ def gathered(writer: Writer, op: Operation, sizes: Sequence[Size]) -> Known:
             sliced(writer, x, *window),
             [sizes[dim] for dim in range(len(shape)) if dim not in dims.dropped],
         )
-    indices, batch = _index_vectors(writer, writer.full(op.operands[1]), dims)
+    indices, batch = index_vectors(writer, writer.full(op.operands[1]), dims)
+    rows = dims.with_counted(op.operands[1], shape)
     others = [dim for dim in range(len(shape)) if dim not in dims.mapped]
     is_whole = all(is_same(sizes[dim], shape[dim]) for dim in others)
     if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
@@ -152,22 +183,79 @@ def gathered(writer: Writer, op: Operation, sizes: Sequence[Size]) -> Known:
         (axis,) = dims.mapped
         places = bounded(writer, reshaped(writer, indices, batch), shape[axis] - 1)
         return writer.emit(relax_op.gather_elements(x, places, axis))
+    if rows.batch and (made := _gathered_by_row(writer, x, indices, rows, sizes)) is not None:
+        return made
     extents = dict(zip(dims.windows, (sizes[dim] for dim in dims.kept(len(shape))), strict=True))
     rest = iter(batch)
     result = tuple(
         extents[dim] if dim in extents else next(rest) for dim in range(len(extents) + len(batch))
     )
     starts = [
-        bounded(writer, _column(writer, indices, position, batch), shape[dim] - sizes[dim])
-        for position, dim in enumerate(dims.mapped)
+        bounded(writer, column_of(writer, indices, position, batch), shape[dim] - sizes[dim])
+        for dim, position in zip(dims.mapped, dims.positions, strict=True)
     ]
-    place, _ = _in_a_row(writer, dims, starts, shape, result)
+    place, _ = in_a_row(writer, dims, starts, shape, result)
     flat = reshaped(writer, x, [math.prod(shape)])
     return writer.emit(relax_op.take(flat, place, axis=0))
 
 
+def _gathered_by_row(
+    writer: Writer, x: relax.Expr, indices: relax.Expr, dims: IndexDims, sizes: Sequence[Size]
+) -> Known | None:
+    """R.gather_nd, which keeps dimensions apart that indices and tensor share.
+
+    Returns:
+        What is gathered; None where windows have part of a dimension that no index names.
+    """
+    shape, batch, algebra = sizes_of(x), sizes_of(indices)[:-1], writer.program.algebra
+    mapped = [
+        (dim, position)
+        for dim, position in zip(dims.mapped, dims.positions, strict=True)
+        if not algebra.is_same(sizes[dim], shape[dim])
+    ]
+    named = [dim for dim, _ in mapped]
+    others = [dim for dim in range(len(shape)) if dim not in dims.batch + named]
+    if not mapped or not all(algebra.is_same(sizes[dim], shape[dim]) for dim in others):
+        return None
+    wide = [dim for dim in named if not algebra.is_same(sizes[dim], 1)]
+    order = dims.batches_of_indices
+    order = order + [dim for dim in range(len(batch)) if dim not in order]
+    each = (*(batch[dim] for dim in order), *(sizes[dim] for dim in wide))
+    columns = []
+    for dim, position in mapped:
+        start = bounded(
+            writer, column_of(writer, indices, position, batch), shape[dim] - sizes[dim]
+        )
+        start = permuted(writer, start, order)
+        start = reshaped(writer, start, [*sizes_of(start), *[1] * len(wide)])
+        if dim in wide:
+            steps = numbers(writer, sizes[dim], str(start.ty.dtype))
+            behind = [1] * (len(each) - len(batch))
+            behind[wide.index(dim)] = sizes[dim]
+            start = writer.emit(relax_op.add(start, reshaped(writer, steps, behind)))
+        if not writer.is_shaped(start, each):
+            start = writer.emit(relax_op.broadcast_to(start, list(each)))
+        columns.append(reshaped(writer, start, [*each, 1]))
+    places = columns[0] if len(columns) == 1 else writer.emit(relax_op.concat(columns, -1))
+    if str(places.ty.dtype) != "int64":  # the only one that R.gather_nd takes
+        places = writer.emit(relax_op.astype(places, "int64"))
+    ordered = permuted(writer, x, dims.batch + named + others)
+    made = writer.emit(relax_op.gather_nd(ordered, places, len(dims.batch)))
+    # The dimensions of what is made, by those of the indices or, behind them, of the tensor.
+    found = order + [len(batch) + dim for dim in wide + others]
+    kept, batches = dims.kept(len(shape)), iter(range(len(batch)))
+    windows = dict(zip(dims.windows, kept, strict=True))
+    wanted = [
+        len(batch) + windows[dim] if dim in windows else next(batches)
+        for dim in range(len(batch) + len(windows))
+    ]
+    made = permuted(writer, made, [found.index(dim) for dim in wanted if dim in found])
+    extents = [batch[dim] if dim < len(batch) else sizes[dim - len(batch)] for dim in wanted]
+    return reshaped(writer, made, extents)
+
+
 def _known_window(
-    writer: Writer, indices: Any, dims: _Dims, shape: tuple[Size, ...], sizes: Sequence[Size]
+    writer: Writer, indices: Any, dims: IndexDims, shape: tuple[Size, ...], sizes: Sequence[Size]
 ) -> tuple[list[Size], list[Size]] | None:
     """Returns start and end of a gather's only window; None for several or unknown ones."""
     rank = rank_of(indices)
@@ -188,7 +276,7 @@ def _known_window(
 
 
 def _take(
-    writer: Writer, x: relax.Expr, indices: relax.Expr, dims: _Dims, batch: tuple[Size, ...]
+    writer: Writer, x: relax.Expr, indices: relax.Expr, dims: IndexDims, batch: tuple[Size, ...]
 ) -> relax.Expr:
     (axis,) = dims.mapped
     places = bounded(writer, reshaped(writer, indices, batch), sizes_of(x)[axis] - 1)
@@ -201,9 +289,9 @@ def _take(
     return permuted(writer, made, order)
 
 
-def _in_a_row(
+def in_a_row(
     writer: Writer,
-    dims: _Dims,
+    dims: IndexDims,
     starts: list[relax.Expr],
     shape: tuple[Size, ...],
     moved: tuple[Size, ...],
@@ -264,126 +352,3 @@ def _in_a_row(
 
 def _as_int32(writer: Writer, x: relax.Expr) -> relax.Expr:
     return writer.emit(relax_op.astype(x, "int32"))
-
-
-# ---- scatter
-
-_REDUCTIONS = {
-    "stablehlo.add": "add",
-    "stablehlo.multiply": "mul",
-    "stablehlo.maximum": "max",
-    "stablehlo.minimum": "min",
-}
-_OF_BOOLEANS = {**_REDUCTIONS, "stablehlo.and": "min", "stablehlo.or": "max"}
-
-
-@translates("stablehlo.scatter")
-def _scatter(writer: Writer, op: Operation) -> list[Known]:
-    """Writes updates into one tensor or several, at the same places of each."""
-    stated = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    dims = _Dims(
-        list(stated.update_window_dims),
-        list(stated.inserted_window_dims),
-        list(stated.input_batching_dims),
-        list(stated.scatter_indices_batching_dims),
-        list(stated.scattered_dims_to_operand_dims),
-        stated.index_vector_dim,
-    )
-    count, reductions = len(op.results), _reductions(op)
-    operands = [writer.full(each) for each in op.operands]
-    indices, _ = _index_vectors(writer, operands[count], dims)
-    tensors = zip(operands[:count], operands[count + 1 :], reductions, strict=True)
-    return [_scattered(writer, dims, x, indices, *rest) for x, *rest in tensors]
-
-
-def _scattered(
-    writer: Writer,
-    dims: _Dims,
-    x: relax.Expr,
-    indices: relax.Expr,
-    updates: relax.Expr,
-    reduction: str,
-) -> relax.Expr:
-    """R.scatter_elements, of rows, of elements of rows, or of all elements in a row.
-
-    Updates outside of the tensor are left out, as in StableHLO: they go to a spare place behind it.
-    """
-    shape, extents = sizes_of(x), sizes_of(updates)
-    batch, algebra = sizes_of(indices)[:-1], writer.program.algebra
-    kept = dims.kept(len(shape))
-    is_whole = all(
-        algebra.is_same(extents[place], shape[dim])
-        for dim, place in zip(kept, dims.windows, strict=True)
-    )
-    if len(dims.mapped) == 1 and dims.mapped == dims.dropped and not dims.batch and is_whole:
-        # One row per index, with the dimension of the rows first.
-        count = math.prod(batch)
-        rest = [shape[dim] for dim in kept]
-        order = dims.batches_of(len(extents)) + dims.windows
-        updates = reshaped(writer, permuted(writer, updates, order), [count, *rest])
-        column = reshaped(writer, _column(writer, indices, 0, batch), [count, *[1] * len(rest)])
-        order = dims.mapped + kept
-        made = _written(writer, permuted(writer, x, order), column, updates, 0, reduction)
-        return permuted(writer, made, [order.index(dim) for dim in range(len(shape))])
-    if dims.is_elementwise(algebra, shape, batch):
-        column = _column(writer, indices, 0, batch)
-        return _written(writer, x, column, updates, dims.mapped[0], reduction)
-    starts = [_column(writer, indices, position, batch) for position in range(len(dims.mapped))]
-    place, inside = _in_a_row(writer, dims, starts, shape, extents)
-    total = math.prod(shape)
-    spare = writer.write_out(writer.number(total, "int32"))
-    place = writer.write_out(writer.combine(relax_op.where, [inside, place, spare], extents))
-    count = math.prod(extents)
-    made = _written(
-        writer,
-        reshaped(writer, x, [total]),
-        reshaped(writer, place, [count]),
-        reshaped(writer, updates, [count]),
-        0,
-        reduction,
-    )
-    return reshaped(writer, made, shape)
-
-
-def _written(
-    writer: Writer, x: relax.Expr, places: Any, updates: relax.Expr, axis: int, reduction: str
-) -> relax.Expr:
-    """A tensor with updates at places along one axis; those outside of it are left out."""
-    shape, dtype = sizes_of(x), str(places.ty.dtype)
-    extents, behind = sizes_of(updates), writer.write_out(writer.number(shape[axis], dtype))
-    low = writer.emit(relax_op.greater_equal(places, relax.const(0, dtype)))
-    high = writer.emit(relax_op.less(places, behind))
-    inside = writer.emit(relax_op.logical_and(low, high))
-    places = writer.emit(relax_op.where(inside, places, behind))
-    if not writer.is_shaped(places, extents):
-        places = writer.emit(relax_op.broadcast_to(places, list(extents)))
-    edges = [(0, 1 if dim == axis else 0) for dim in range(len(shape))]
-    wide = padded(writer, x, edges, [0] * len(shape), 0)
-    made = writer.emit(relax_op.scatter_elements(wide, places, updates, axis, reduction))
-    return sliced(writer, made, [0] * len(shape), shape)
-
-
-def _reductions(op: Operation) -> list[str]:
-    """Returns the reduction that combines each tensor with its updates."""
-    block, count = only_block(op), len(op.results)
-    *inner, last = operations_of(block)
-    made = {each.results[0]: each for each in inner if len(each.results) == 1}
-
-    found = []
-    for index, value in enumerate(map(source_of, last.operands)):
-        old, new = block.arguments[index], block.arguments[count + index]
-        if value == new:
-            found.append("update")
-            continue
-        name = made[value].name if value in made else "nothing"
-        operands = list(map(source_of, made[value].operands)) if value in made else []
-        if operands not in ([old, new], [new, old]):
-            raise UnsupportedError(
-                "has a region that is not one operation of an element and its update, but "
-                + ", ".join(each.name for each in inner)
-            )
-        table = _OF_BOOLEANS if dtype_of(op.operands[index]) == "bool" else _REDUCTIONS
-        if name not in table:
-            raise UnsupportedError(f"by {name}; Relax has {', '.join(sorted(table))}")
-        found.append(table[name])
-    return found
