@@ -9,11 +9,11 @@ namespace distir::autoshard {
 
 namespace {
 
-/*! \brief How often a block is solved again with higher prices. */
+/*! \brief Most times that a block is solved again with higher prices. */
 constexpr int32_t kMostPrices = 8;
 /*! \brief Moves between two questions whether to stop. */
 constexpr int64_t kBetweenStops = 64;
-/*! \brief What all excess costs at first and at last, relative to the cost, and for which part of a
+/*! \brief Price of all excess at first and at last, relative to the cost, and for which part of a
  * run it rises. */
 constexpr double kFirstWeight = 1e-4;
 constexpr double kLastWeight = 1e3;
@@ -187,7 +187,7 @@ int32_t Search::WorstTime(int64_t* excess) const {
 
 void Search::Move(int32_t seed, int32_t most, int32_t time, double heat) {
   Grow(seed, most);
-  // What each strategy costs with everything beside the block, without and with noise.
+  // Costs of each strategy with everything beside the block, without and with noise.
   fixed_.clear();
   std::vector<double> plain;
   for (const Member& member : block_) {
