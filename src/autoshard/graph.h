@@ -17,7 +17,7 @@ namespace distir::autoshard {
 struct Arc {
   int32_t other;
   int32_t edge;
-  /*! \brief Where the messages to this node start, and those to the other one. */
+  /*! \brief Starts of the messages to this node, and to the other one. */
   size_t mine;
   size_t others;
   /*! \brief Costs: a row for each strategy of the other node, a column for each of this one. */
@@ -40,7 +40,7 @@ class Graph {
   /*! \brief Costs and amounts of memory that one visit of all nodes reads. */
   size_t work() const { return work_; }
   int32_t SizeOf(int32_t v) const { return static_cast<int32_t>(first_[v + 1] - first_[v]); }
-  /*! \brief Where the strategies of a node start among those of all nodes. */
+  /*! \brief Start of the strategies of a node among those of all nodes. */
   size_t First(int32_t v) const { return first_[v]; }
   const double* CostsOf(int32_t v) const { return costs_.data() + first_[v]; }
   const std::vector<Arc>& ArcsOf(int32_t v) const { return arcs_[v]; }

@@ -157,7 +157,7 @@ class Reducer {
     ForbidUnsupported(edge, from, to);
     ForbidUnsupported(edge, to, from);
     if (RemoveSum(edge)) return;
-    // Where each determines the other, the one with fewer edges is joined to the other.
+    // If each determines the other, the one with fewer edges is joined to the other.
     if (adjacent_[from].size() > adjacent_[to].size()) std::swap(from, to);
     if (!Join(edge, from, to)) Join(edge, to, from);
   }

@@ -43,7 +43,7 @@ class Reduction {
  private:
   friend class Reducer;
 
-  /*! \brief What a removed node's strategy is, as a function of others'. */
+  /*! \brief Strategy of a removed node, as a function of others'. */
   struct Removed {
     int32_t node;
     int32_t first;   // -1 if there is none

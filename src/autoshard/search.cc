@@ -9,11 +9,15 @@ namespace distir::autoshard {
 
 namespace {
 
-/*! \brief How often a block is solved again with higher prices. */
+/*! \brief Most times that a block is solved again with higher prices. */
 constexpr int32_t kMostPrices = 8;
 /*! \brief Moves between two questions whether to stop. */
 constexpr int64_t kBetweenStops = 64;
-/*! \brief Arcs that a node of a block may have; larger ones are moved alone. */
+/*! \brief Price of all excess at first and at last, relative to the cost, and for which part of a
+ * run it rises. */
+constexpr double kFirstWeight = 1e-4;
+constexpr double kLastWeight = 1e3;
+constexpr double kLenientPart = 0.7;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -183,7 +187,7 @@ int32_t Search::WorstTime(int64_t* excess) const {
 
 void Search::Move(int32_t seed, int32_t most, int32_t time, double heat) {
   Grow(seed, most);
-  // What each strategy costs with everything beside the block, without and with noise.
+  // Costs of each strategy with everything beside the block, without and with noise.
   fixed_.clear();
   std::vector<double> plain;
   for (const Member& member : block_) {
@@ -249,7 +253,9 @@ void Search::Move(int32_t seed, int32_t most, int32_t time, double heat) {
     // The first choice may be forbidden, which nothing is worse than.
     const double gain = cost_before == kInfinity ? kInfinity : cost_before - cost;
     const double slack = heat > 0 ? -heat * std::log(random_.Unit()) : 0;
-    if (cost < kInfinity && (growth < 0 || (growth == 0 && gain + slack >= 0))) {
+    const bool is_better = is_lenient_ ? gain - weight_ * growth + slack >= 0
+                                       : growth < 0 || (growth == 0 && gain + slack >= 0);
+    if (cost < kInfinity && is_better) {
       cost_ -= gain;
       excess_ = std::max(0.0, excess_before + growth);
       if (gain == kInfinity) Start(Choice(current_));
@@ -260,7 +266,7 @@ void Search::Move(int32_t seed, int32_t most, int32_t time, double heat) {
     const int32_t worst = growth > 0 ? WorstTime(&over) : -1;
     const int64_t used = worst >= 0 ? used_[worst] : 0;
     for (size_t m = 0; m < block_.size(); ++m) Switch(block_[m].node, before[m]);
-    if (worst < 0 || cost == kInfinity) return;
+    if (is_lenient_ || worst < 0 || cost == kInfinity) return;
     const auto grown = static_cast<double>(used - used_[worst]);
     if (grown <= 0) return;
     // The price at which this solution is no better than the present one.
@@ -269,19 +275,35 @@ void Search::Move(int32_t seed, int32_t most, int32_t time, double heat) {
   }
 }
 
+void Search::PriceExcess() {
+  price_sums_.assign(1, 0.0);
+  for (int32_t time = 0; time < graph_.times(); ++time) {
+    const double price = used_[time] > graph_.limits()[time] ? weight_ : 0.0;
+    price_sums_.push_back(price_sums_.back() + price);
+  }
+}
+
 void Search::Run(int64_t moves, double heat, double cold, const std::function<bool()>& stop) {
   if (graph_.size() == 0) return;
   price_sums_.clear();
-  if (!prices_.empty()) {
-    price_sums_.push_back(0);
-    for (const double price : prices_) price_sums_.push_back(price_sums_.back() + price);
-  }
+  // From a choice that exceeds limits, excess costs more and more until there is none.
+  is_lenient_ = excess_ > 0 && cost_ < kInfinity;
+  const double first_weight =
+      is_lenient_ ? kFirstWeight * std::max(1.0, std::abs(cost_)) / excess_ : 0;
   for (int64_t move = 0; move < moves; ++move) {
     if (move % kBetweenStops == 0 && stop()) return;
     const double progress = static_cast<double>(move) / static_cast<double>(moves);
     const double warm = heat > 0 ? heat * std::pow(cold / heat, progress) : 0;
     const int32_t most = 1 << random_.Below(7);
-    if (excess_ == 0) {
+    if (excess_ == 0 || progress > kLenientPart) {
+      is_lenient_ = false;
+      price_sums_.clear();
+    }
+    if (is_lenient_) {
+      weight_ = first_weight * std::pow(kLastWeight / kFirstWeight, progress / kLenientPart);
+      if (move % kBetweenStops == 0) PriceExcess();
+    }
+    if (excess_ == 0 || is_lenient_) {
       Move(random_.Below(graph_.size()), most, -1, warm);
       continue;
     }

@@ -27,8 +27,6 @@ class Search {
 
   /*! \brief Starts from a choice, which may exceed limits and be forbidden. */
   void Start(const Choice& choice);
-  /*! \brief Prices of memory that moves consider beside their own; one per time, or none. */
-  void SetPrices(const std::vector<double>& prices) { prices_ = prices; }
   /*!
    * \brief Makes moves.
    * \param moves How many.
@@ -62,18 +60,19 @@ class Search {
   void Move(int32_t seed, int32_t most, int32_t time, double heat);
   /*! \brief Changes the strategy of a node; returns by how much the excess grows. */
   double Switch(int32_t v, int32_t to);
-  double CostAround(const std::vector<int32_t>& members) const;
   int32_t WorstTime(int64_t* excess) const;
   void Remember();
+  /*! \brief Gives times that exceed their limit the price weight_, others none. */
+  void PriceExcess();
 
   const Graph& graph_;
   Random random_;
-  std::vector<double> prices_;
   std::vector<double> price_sums_;
   Choice current_;
   double cost_ = 0;
   double excess_ = 0;
-  double weight_ = 0;  // price of memory at times that exceed their limit
+  bool is_lenient_ = false;  // excess may grow, at a cost
+  double weight_ = 0;        // price of memory at times that exceed their limit
   std::vector<int64_t> used_;
   Choice best_;
   double best_cost_ = 0;

@@ -22,9 +22,10 @@ namespace distir::autoshard {
 
 namespace {
 
-/*! \brief Passes of message passing, and moves of each search, in the first round. */
+/*! \brief Passes of message passing, and least moves of each search, in the first round. */
 constexpr int32_t kFirstPasses = 100;
 constexpr int64_t kFirstMoves = 2'000;
+constexpr int64_t kMovesPerNode = 4;
 /*! \brief Rounds after which passes, and moves, do not double any more. */
 constexpr int32_t kPassDoublings = 3;
 constexpr int32_t kMoveDoublings = 8;
@@ -145,7 +146,8 @@ class Solver {
         std::abs(search->current_cost() < kInfinite ? search->current_cost() : dual_->bound()) /
             graph_->size());
     const double heat = kHeats[round % std::size(kHeats)] * scale;
-    search->Run(kFirstMoves << std::min(round, kMoveDoublings), heat, heat * kCold, stop);
+    const int64_t moves = std::max(kFirstMoves, kMovesPerNode * graph_->size());
+    search->Run(moves << std::min(round, kMoveDoublings), heat, heat * kCold, stop);
   }
 
   /*! \brief Branches, searches and bounds; false if the best choice is optimal. */
@@ -172,7 +174,7 @@ class Solver {
     Search others(*graph_, seed + 1);
     const Choice first = FirstChoice();
     ours.Start(first);
-    others.Start(round % 2 == 0 ? dual_->choice() : first);
+    others.Start(Choice(dual_->choice()));
     Choice bounded;
     auto work = std::async(std::launch::async, [&] {
       bounded = Bound(passes);

@@ -20,7 +20,7 @@ class Plain:
     limit: int | None = None
 
     def problem(self):
-        """The same for the solver."""
+        """These lists as the solver takes them."""
         problem = Problem(memory_limit=self.limit)
         for costs in self.costs:
             problem.add_node(costs)

@@ -19,23 +19,19 @@ Array = NDArray[np.int64]
 
 
 def _whole(values: ArrayLike, what: str) -> Array:
-    """An array of whole numbers; infinite ones become ``INFINITE``."""
+    """An array of whole numbers; those from ``INFINITE`` on become it."""
     array = np.asarray(values)
-    if array.dtype.kind in "iu":
-        if array.dtype.kind == "u":
-            array = np.minimum(array, np.uint64(INFINITE))
-        return array.astype(np.int64)
-    if array.dtype.kind == "O" and all(isinstance(value, int) for value in array.flat):
-        clipped = [max(min(value, INFINITE), -INFINITE) for value in array.flat]
-        return np.array(clipped, dtype=np.int64).reshape(array.shape)
-    if array.dtype.kind == "b" or array.dtype.kind not in "f":
+    if array.dtype.kind == "i":
+        return np.minimum(array.astype(np.int64), INFINITE)
+    flat = array.ravel().tolist()  # Python's numbers
+    if array.dtype.kind not in "ufO" or any(
+        isinstance(value, bool) or not isinstance(value, int | float) for value in flat
+    ):
         raise TypeError(f"{what} must be whole numbers or infinite, not {array.dtype}")
-    infinite = array == np.inf
-    rest = np.where(infinite, 0, array)
-    if not np.all(np.isfinite(rest)) or not np.all(rest == np.round(rest)):
-        raise ValueError(f"{what} must be whole numbers or infinite")
-    rest = np.where(rest >= INFINITE, 0, rest)
-    return np.where(infinite | (array >= INFINITE), INFINITE, rest.astype(np.int64))
+    numbers = [min(value, INFINITE) for value in flat]
+    if any(value != value or value <= -INFINITE or value != int(value) for value in numbers):
+        raise ValueError(f"{what} must be whole numbers or infinite, above -10**18")
+    return np.array([int(value) for value in numbers], dtype=np.int64).reshape(array.shape)
 
 
 @dataclass
@@ -59,7 +55,7 @@ class Problem:
     _edge_costs: list[Array] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self._costs)
 
     def add_node(self, costs: ArrayLike) -> int:
