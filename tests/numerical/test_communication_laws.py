@@ -274,3 +274,43 @@ def test_one_element_more_costs_about_one_element_more():
     new = {where: what for where, what in found.items() if where not in KNOWN}
     assert not new, "\n".join(f"{op} along {letter}: {what}" for (op, letter), what in new.items())
     assert not KNOWN.keys() - found.keys(), "these obey: take them out of KNOWN"
+
+
+# ---- textbook counts
+
+
+def test_bytes_are_those_of_the_smaller_tensor():
+    """Stated, what is right, for each program."""
+    op, mesh = relax.op, dx.Mesh(x=4, y=2)
+
+    def piece(a):
+        return op.strided_slice(a, [0, 1], [0, 0], [4, 8])
+
+    for shapes, call, plan, right in (
+        ([(4096, 1024)], lambda a: op.sum(a, 0), {"a": (None, "x"), "return": ("y",)}, 1536),
+        (
+            [(32, 64, 128)],
+            piece,
+            {"a": (None, None, "x"), "return": (None, None, "y")},
+            6144,
+        ),
+        (
+            [(2048, 8192), (8192, 2048)],
+            op.matmul,
+            {"a": ("x", None), "b": (None, "y"), "return": ("y", "x")},
+            2097152,
+        ),
+        (
+            [(2048, 8192), (8192, 2048)],
+            op.matmul,
+            {"a": ("x", "y"), "b": ("y", None), "return": (("y", "x"), None)},
+            4194304,
+        ),
+        (
+            [(1024, 1024)],
+            lambda a: relax.Tuple((op.nn.relu(a), op.exp(a))),
+            {"a": ("x", "y"), "return.0": ("y", "x"), "return.1": ("y", "x")},
+            524288,
+        ),
+    ):
+        assert sent(program(shapes, call), mesh, plan) <= right, plan
