@@ -1,4 +1,4 @@
-"""What a program sends grows with its tensors and is never more than another way of it would send.
+"""Laws of communication: bytes grow with tensors, and no other way of a program sends fewer.
 
 Nothing runs here: bytes are those of the collectives of lowered programs.
 """
@@ -31,7 +31,7 @@ Dims = tuple[Axes, ...]
 # ---- of two ways, the cheaper
 
 NAMES = "abcdefghijkl"
-"""Of operands."""
+"""Names of operands."""
 
 SIZES = {"i": 12 * 1024, "k": 36 * 1024, "j": 24 * 1024, "b": 24}
 """Large enough that bytes take longer than starting a collective, for some letters of a case."""
@@ -160,7 +160,7 @@ def sent(mod: Any, mesh: dx.Mesh, plan: dict[str, Any]) -> int:
 
 
 def test_no_other_way_of_a_call_sends_less():
-    """Of binary operators, products and reductions whose tensors are stated otherwise."""
+    """Checks binary operators, products and reductions whose tensors are stated otherwise."""
     dearer = {}
     for mesh in MESHES:
         planner, counts = Planner(mesh), Counter[str]()
@@ -263,7 +263,7 @@ def cliff(case: Case, letter: str) -> str:
 
 @pytest.mark.large
 def test_one_element_more_costs_about_one_element_more():
-    """Along every dimension that an operator of the registry may be sharded along."""
+    """Checks every dimension along which an operator of the registry may be sharded."""
     found = {}
     for op, cases in CASES.items():
         case = max(cases[:8], key=lambda each: sum(len(o.dims) for o in each.operands))
@@ -280,7 +280,7 @@ def test_one_element_more_costs_about_one_element_more():
 
 
 def test_bytes_are_those_of_the_smaller_tensor():
-    """Stated, what is right, for each program."""
+    """Compares programs with textbook counts."""
     op, mesh = relax.op, dx.Mesh(x=4, y=2)
 
     def piece(a):

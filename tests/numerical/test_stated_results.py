@@ -44,7 +44,7 @@ CALLS = [
 @pytest.mark.every_case
 @pytest.mark.parametrize("shape", [(4, 2), (2, 3)], ids=str)
 def test_numbers(shape):
-    """Of each call on one mesh."""
+    """Compares each call with NumPy, on one mesh."""
     mesh = dx.Mesh(shape, ("x", "y"))
     rng = np.random.default_rng(0)
     with dx.Session(mesh) as session:
