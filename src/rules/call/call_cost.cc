@@ -95,7 +95,7 @@ double CallCost::Seconds(const FactorShardings& factors) const {
     const Sharding* wanted = results_.shardings[r];
     Sharding computed = whole;
     for (size_t f = 0; f < rule_.factors.size(); ++f) {
-      // What is decomposed sends about as much as a partial result.
+      // A decomposed factor sends about as much as a partial result.
       if (!rule_.IsCombined(f) || factors[f].empty()) continue;
       const Factor& factor = rule_.factors[f];
       computed.reduction =

@@ -1,0 +1,316 @@
+"""Laws of communication: bytes grow with tensors, and no other way of a program sends fewer.
+
+Nothing runs here: bytes are those of the collectives of lowered programs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+
+import distir_ext as dx
+from distir_ext.explain.rules import operators
+
+from .case import Case
+from .operators import CASES
+
+Axes = tuple[str, ...]
+Dims = tuple[Axes, ...]
+"""Mesh axes of each tensor dimension."""
+
+# ---- of two ways, the cheaper
+
+NAMES = "abcdefghijkl"
+"""Names of operands."""
+
+SIZES = {"i": 12 * 1024, "k": 36 * 1024, "j": 24 * 1024, "b": 24}
+"""Large enough that bytes take longer than starting a collective, for some letters of a case."""
+
+MESHES = (dx.Mesh(x=4, y=2), dx.Mesh(x=3, y=2), dx.Mesh(x=2, y=2, z=2))
+
+KNOWN_DEARER = {
+    "(4, 2) subtract 2",
+    "(4, 2) matmul 21",
+    "(2, 2, 2) bitwise_or 3",
+    "(2, 2, 2) log_add_exp 2",
+    "(2, 2, 2) logical_xor 1",
+    "(2, 2, 2) matmul 2",
+    "(2, 2, 2) outer 3",
+}
+"""Calls of which another way sends less: what operands agree on is spread to the value that is
+returned, and the call is priced with that instead of with what is stated of the result."""
+
+Call = tuple[str, tuple[str, ...], str, Any]
+"""Operator, letters of its operands and of its result, the call."""
+
+
+def calls() -> Iterator[Call]:
+    for row in operators():
+        name = row.operator.removeprefix("relax.")
+        if row.family == "elementwise binary" and hasattr(relax.op, name):
+            yield name, ("ij", "ij"), "ij", getattr(relax.op, name)
+        elif row.family == "reduction" and "reduction" in row.exploited:
+            yield name, ("ij",), "j", functools.partial(getattr(relax.op, name), axis=0)
+            yield name, ("ij",), "i", functools.partial(getattr(relax.op, name), axis=1)
+    for _ in range(8):
+        yield "matmul", ("ik", "kj"), "ij", relax.op.matmul
+    yield "matmul", ("bik", "bkj"), "bij", relax.op.matmul
+    yield "matmul", ("bik", "kj"), "bij", relax.op.matmul
+    yield "outer", ("i", "j"), "ij", relax.op.outer
+    yield "einsum", ("ik", "jk"), "ji", lambda a, b: relax.op.einsum([a, b], "ik,jk->ji")
+
+
+def program(
+    shapes: Sequence[Sequence[int]], call: Any, dtypes: Sequence[str] = ("float32",) * 4
+) -> Any:
+    builder = relax.BlockBuilder()
+    params = [
+        relax.Var(name, relax.TensorType(shape, dtype))
+        for name, shape, dtype in zip(NAMES, shapes, dtypes, strict=False)
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(call(*params)))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def placements(mesh: dx.Mesh, rank: int) -> list[Dims]:
+    """Every way to put mesh axes, in any order, on dimensions."""
+    found = set()
+    for order in itertools.permutations(mesh.axis_names):
+        for at in itertools.product(range(-1, rank), repeat=len(order)):
+            pairs = list(zip(order, at, strict=True))
+            found.add(tuple(tuple(axis for axis, d in pairs if d == dim) for dim in range(rank)))
+    return sorted(found)
+
+
+class Planner:
+    """Bytes that a plan moves at most on a device."""
+
+    def __init__(self, mesh: dx.Mesh) -> None:
+        self.mesh = mesh
+        find = tvm_ffi.get_global_func("distir.test.Planner")
+        self._find = find(dx.Cluster.uniform().as_data())
+
+    def __call__(self, source: Dims, partial: Axes, target: Dims, shape: Sequence[int]) -> float:
+        plan = self._find(
+            list(self.mesh.shape),
+            list(range(math.prod(self.mesh.shape))),
+            [self._refs(source), self._ref(partial), "sum" if partial else "none"],
+            [self._refs(target), [], "none"],
+            list(shape),
+            4.0 * math.prod(shape),
+        )
+        return float(plan[2])
+
+    def _refs(self, dims: Dims) -> list[Any]:
+        return [self._ref(axes) for axes in dims]
+
+    def _ref(self, axes: Axes) -> list[list[int]]:
+        names = list(self.mesh.axis_names)
+        return [[names.index(axis), 1, self.mesh.shape[names.index(axis)]] for axis in axes]
+
+
+def ways(letters: Sequence[str], stated: Sequence[Dims]) -> Iterator[dict[str, Axes]]:
+    """Axes of each letter: all operands stay and the result moves; one tensor alone stays.
+
+    Letters for which those have no axes take the free axes of the others, so that no device is
+    idle that another way of the call would use.
+    """
+    tensors = list(range(len(letters)))
+    orders = [tensors, [tensors[-1], *tensors[:-1]]]
+    orders += [[first, *(t for t in tensors if t != first)] for first in tensors]
+    for order in orders:
+        found: dict[str, Axes] = {}
+        for tensor in order:
+            for letter, axes in zip(letters[tensor], stated[tensor], strict=True):
+                taken = {axis for others in found.values() for axis in others}
+                if axes and letter not in found and not taken & set(axes):
+                    found[letter] = axes
+        yield found
+
+
+def price(planner: Planner, way: dict[str, Axes], letters: Sequence[str], stated: Sequence[Dims]):
+    """Bytes that a device sends at most."""
+    *operands, result = letters
+    total = 0.0
+    for names, dims in zip(operands, stated, strict=False):
+        wanted = tuple(way.get(letter, ()) for letter in names)
+        total += planner(dims, (), wanted, [SIZES[letter] for letter in names])
+    contracted = {letter for names in operands for letter in names} - set(result)
+    partial = tuple(axis for letter in sorted(contracted) for axis in way.get(letter, ()))
+    computed = tuple(way.get(letter, ()) for letter in result)
+    return total + planner(computed, partial, stated[-1], [SIZES[letter] for letter in result])
+
+
+def sent(mod: Any, mesh: dx.Mesh, plan: dict[str, Any]) -> int:
+    lowered = dx.lower(dx.annotate(mod, mesh, plan))
+    return sum(each.bytes_per_device * each.count for each in dx.analysis.collectives(lowered))
+
+
+def test_no_other_way_of_a_call_sends_less():
+    """Checks binary operators, products and reductions whose tensors are stated otherwise."""
+    dearer = {}
+    for mesh in MESHES:
+        planner, counts = Planner(mesh), Counter[str]()
+        for name, operands, result, call in calls():
+            letters = [*operands, result]
+            mod = program([[SIZES[letter] for letter in names] for names in operands], call)
+            for _ in range(3):
+                counts[name] += 1
+                key = f"{mesh.shape} {name} {counts[name]}"
+                rng = random.Random(key)
+                stated = [rng.choice(placements(mesh, len(names))) for names in letters]
+                plan = dict(zip(NAMES, stated[:-1], strict=False))
+                bytes_sent = sent(mod, mesh, {**plan, "return": stated[-1]})
+                least = min(price(planner, way, letters, stated) for way in ways(letters, stated))
+                if bytes_sent > least * 1.001:
+                    dearer[key] = f"{letters} {stated}: {bytes_sent} bytes, {least}"
+    new = {key: what for key, what in dearer.items() if key not in KNOWN_DEARER}
+    assert not new, "\n".join(f"{key}: {what}" for key, what in new.items())
+    assert not KNOWN_DEARER - dearer.keys(), "these are the cheapest: take them out"
+
+
+# ---- one element more costs about one element more
+
+SHARDS = 4
+LONG = 64
+"""A multiple of the shards."""
+
+UNEVEN = "the target is gathered where shards do not divide it"
+SHORT = "the result has fewer elements than shards, so the operand is gathered"
+KEYS = "the bias is gathered where shards do not divide the keys"
+KNOWN: dict[tuple[str, str], str] = {
+    (op, letter): why
+    for op, letters, why in (
+        ("relax.slice_scatter", "t", UNEVEN),
+        ("relax.scatter_elements", "t", UNEVEN),
+        ("relax.scatter_nd", "t", UNEVEN),
+        ("relax.index_put", "tuv", UNEVEN),
+        ("relax.nn.conv3d_transpose", "pqr", SHORT),
+        ("relax.nn.max_pool1d", "p", SHORT),
+        ("relax.nn.avg_pool1d", "p", SHORT),
+        ("relax.nn.adaptive_avg_pool1d", "x", SHORT),
+        ("relax.nn.max_pool2d", "pq", SHORT),
+        ("relax.nn.avg_pool2d", "pq", SHORT),
+        ("relax.nn.adaptive_avg_pool2d", "xy", SHORT),
+        ("relax.nn.max_pool3d", "pqr", SHORT),
+        ("relax.nn.avg_pool3d", "pqr", SHORT),
+        ("relax.nn.adaptive_avg_pool3d", "xyz", SHORT),
+        ("relax.nn.attention_bias", "t", KEYS),
+    )
+    for letter in letters
+}
+"""Operators that do not obey, and letters of the case that is looked at: why."""
+
+
+def extents_of(case: Case, letter: str, size: int, factor: int) -> list[tuple[int, ...]]:
+    """Shapes with another extent of one letter, and the others longer by a factor."""
+
+    def extent(names: str, now: int) -> int:
+        if names == letter:
+            return size
+        return now * factor if len(names) == 1 and now > 1 else now
+
+    return [
+        tuple(extent(names, now) for names, now in zip(each.dims, each.shape, strict=True))
+        for each in case.operands
+    ]
+
+
+def bytes_at(case: Case, letter: str, size: int) -> int | None:
+    """Bytes that a device sends; None where the case's attributes state its extents."""
+    for factor in (8, 1):
+        shapes = extents_of(case, letter, size, factor)
+        try:
+            mod = program(shapes, case.apply, [each.dtype for each in case.operands])
+        except (ValueError, RuntimeError, tvm.error.InternalError, tvm.error.DiagnosticError):
+            continue
+        plan = {
+            name: tuple("x" if names == letter else None for names in each.dims)
+            for name, each in zip(NAMES, case.operands, strict=False)
+            if letter in each.dims and size >= SHARDS
+        }
+        return sent(mod, dx.Mesh(x=SHARDS), plan) if plan else 0
+    return None
+
+
+def cliff(case: Case, letter: str) -> str:
+    """The first extent at which the law does not hold, or nothing."""
+    limits: dict[int, int | None] = {}
+    for size in (SHARDS + 1, 2 * SHARDS - 1, LONG + 1, LONG + 3):
+        even = -(-size // SHARDS) * SHARDS
+        if even not in limits:
+            limits[even] = bytes_at(case, letter, even)
+        limit, found = limits[even], bytes_at(case, letter, size)
+        if limit is None or found is None:
+            return ""
+        if found > 1.1 * limit + 64 * SHARDS:
+            return f"{size}: {found} bytes, {even}: {limit}"
+    return ""
+
+
+@pytest.mark.large
+def test_one_element_more_costs_about_one_element_more():
+    """Checks every dimension along which an operator of the registry may be sharded."""
+    found = {}
+    for op, cases in CASES.items():
+        case = max(cases[:8], key=lambda each: sum(len(o.dims) for o in each.operands))
+        letters = {names for each in case.operands for names in each.dims if len(names) == 1}
+        for letter in sorted(letters):
+            if what := cliff(case, letter):
+                found[op, letter] = what
+    new = {where: what for where, what in found.items() if where not in KNOWN}
+    assert not new, "\n".join(f"{op} along {letter}: {what}" for (op, letter), what in new.items())
+    assert not KNOWN.keys() - found.keys(), "these obey: take them out of KNOWN"
+
+
+# ---- textbook counts
+
+
+def test_bytes_are_those_of_the_smaller_tensor():
+    """Compares programs with textbook counts."""
+    op, mesh = relax.op, dx.Mesh(x=4, y=2)
+
+    def piece(a):
+        return op.strided_slice(a, [0, 1], [0, 0], [4, 8])
+
+    for shapes, call, plan, right in (
+        ([(4096, 1024)], lambda a: op.sum(a, 0), {"a": (None, "x"), "return": ("y",)}, 1536),
+        (
+            [(32, 64, 128)],
+            piece,
+            {"a": (None, None, "x"), "return": (None, None, "y")},
+            6144,
+        ),
+        (
+            [(2048, 8192), (8192, 2048)],
+            op.matmul,
+            {"a": ("x", None), "b": (None, "y"), "return": ("y", "x")},
+            2097152,
+        ),
+        (
+            [(2048, 8192), (8192, 2048)],
+            op.matmul,
+            {"a": ("x", "y"), "b": ("y", None), "return": (("y", "x"), None)},
+            4194304,
+        ),
+        (
+            [(1024, 1024)],
+            lambda a: relax.Tuple((op.nn.relu(a), op.exp(a))),
+            {"a": ("x", "y"), "return.0": ("y", "x"), "return.1": ("y", "x")},
+            524288,
+        ),
+    ):
+        assert sent(program(shapes, call), mesh, plan) <= right, plan
