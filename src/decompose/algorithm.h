@@ -21,6 +21,7 @@
 #include "decompose/writer.h"
 #include "rules/call/infer_type.h"
 #include "rules/operator.h"
+#include "rules/parts.h"
 
 namespace distir::decompose {
 
@@ -29,6 +30,9 @@ struct DecomposedCall {
   ir::Call call;  // its operands placed as decided
   const rules::FactorRule& rule;
   const rules::CallSharding& sharding;
+  /*! \brief Of a call that joins tensors, the segments of each operand that it joins; empty for
+   * other calls. */
+  std::vector<rules::Segments> parts = {};
 
   ir::Expr arg(size_t i) const { return call.args()[i]; }
   const ir::Node& attrs() const { return call.attrs(); }

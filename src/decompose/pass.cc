@@ -8,6 +8,7 @@
 
 #include "decompose/algorithm.h"
 #include "decompose/creation.h"
+#include "decompose/joins.h"
 #include "dialect/mesh_table.h"
 #include "dialect/operators/collective.h"
 #include "ir/build.h"
@@ -66,14 +67,22 @@ class Decomposer : public ir::FunctionRewriter {
  public:
   Decomposer(const ir::Function& function, Calls calls, dialect::MeshTable* meshes,
              rules::KernelTable* kernels)
-      : calls_(calls), creations_(function, meshes), meshes_(*meshes), decisions_(meshes, kernels) {
+      : calls_(calls),
+        creations_(function, meshes),
+        joins_(meshes),
+        meshes_(*meshes),
+        decisions_(meshes, kernels) {
     ir::VisitBindings(function.body(), [this](const ir::Binding& binding) {
       const ir::Call& call = ir::BoundCall(binding);
-      if (!call.defined() || (calls_ == Calls::kUneven && !MayBeUneven(call, binding.var())))
-        return;
+      if (!call.defined()) return;
+      joins_.Note(binding.var(), call);
+      if (calls_ == Calls::kUneven && !MayBeUneven(call, binding.var())) return;
       std::optional<Found> found = Find(call, &decisions_);
-      if (found && Takes(call, *found)) found_.emplace(call.get(), std::move(*found));
+      if (!found || !Takes(call, *found)) return;
+      joins_.Add(call, found->decision);
+      found_.emplace(call.get(), std::move(*found));
     });
+    joins_.Finish(function);
   }
 
   /*! \brief True if the pass changes anything. */
@@ -84,6 +93,7 @@ class Decomposer : public ir::FunctionRewriter {
 
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     auto call = ir::Call::Cast(value);
+    if (joins_.IsUnused(var)) return;
     if (calls_ == Calls::kAll) {
       if (creations_.IsOnlyInPieces(var)) return;
       if (const Creation* creation = call.defined() ? creations_.Find(call) : nullptr)
@@ -97,12 +107,18 @@ class Decomposer : public ir::FunctionRewriter {
     CreditCall(var, call);
     Writer writer(&meshes_, inferred.device_mesh,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
-    ffi::Array<ir::Expr> args =
-        writer.PlaceAll(RewriteAll(call.args()), inferred.sharding.operands);
-    ir::Call placed =
+    DecomposedCall decomposed{call, rule, inferred.sharding};
+    ffi::Array<ir::Expr> args = call.args();
+    const std::vector<mesh::Sharding>* shardings = &inferred.sharding.operands;
+    if (const Join* join = joins_.Find(call)) {
+      args.Set(0, ir::MakeTuple(ffi::Array<ir::Expr>(join->operands)));
+      shardings = &join->shardings;
+      decomposed.parts = join->parts;
+    }
+    args = writer.PlaceAll(RewriteAll(args), *shardings);
+    decomposed.call =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    ir::Expr result = found.decomposition({placed, rule, inferred.sharding}, &writer);
-    BindAs(var, result, inferred, &writer);
+    BindAs(var, found.decomposition(decomposed, &writer), inferred, &writer);
   }
 
   /*! \brief Credits the bindings written from here on to a call. */
@@ -154,6 +170,7 @@ class Decomposer : public ir::FunctionRewriter {
 
   const Calls calls_;
   const Creations creations_;
+  Joins joins_;
   dialect::MeshTable& meshes_;
   rules::Decisions decisions_;
   /*! \brief The calls that are decomposed, by the call. */

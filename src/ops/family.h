@@ -43,6 +43,7 @@ using rules::kIncreasing;
 using rules::kMoving;
 using rules::kMovingFirst;
 using rules::MovedAlong;
+using rules::Movement;
 using rules::NormalizeAxis;
 using rules::NumElements;
 using rules::OperandTails;

@@ -10,6 +10,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
+#include "ops/lookup.h"
 
 namespace distir::ops {
 
@@ -17,7 +18,12 @@ namespace {
 
 // ---- factor rules
 
+constexpr DLDataType kInt8{kDLInt, 8, 1};
 constexpr double kAllElements = std::numeric_limits<double>::infinity();
+
+/*! \brief Part of a whole from which on a piece is taken for the same thing: a sequence without its
+ * first token, but not the queries of queries, keys and values. */
+constexpr double kMostOfWhole = 7. / 8;
 
 // kMovedIfUsed: what is split or joined are often different things (the gates of a cell, the halves
 // of a rotation), which are used as their own shardings say.
@@ -44,16 +50,41 @@ FactorRule SameRank(const OpView& view, const std::vector<bool>& mask, Along alo
   return builder.Finish();
 }
 
+/*! \brief The rule of a tensor split into pieces, or joined from them, along an axis. If one of
+ * them is nearly all, as a sequence is behind a token, they are one thing; it moves by the others.
+ */
+FactorRule OfPieces(const OpView& view, const ffi::Any& axis,
+                    const std::vector<ir::TensorType>& pieces) {
+  std::vector<bool> mask = AxisMask(axis, ShardableRank(view.operands[0]));
+  if (mask.empty()) return ReplicateAll(view);
+  const int dim = Marked(mask)[0];
+  int64_t total = 0, largest = 0;
+  for (const ir::TensorType& piece : pieces) {
+    const int64_t extent = StaticSizes(piece)[dim];
+    total += extent;
+    largest = std::max(largest, extent);
+  }
+  const double size = static_cast<double>(total), main = static_cast<double>(largest);
+  const std::vector<double> elements(mask.size(), size - main);
+  return SameRank(view, mask, main < kMostOfWhole * size ? Along::kMovedIfUsed : Along::kMoved,
+                  elements);
+}
+
+// -1 where the rank is unknown.
+int ConcatDim(const OpView& view) {
+  const ffi::Any axis = ir::attrs::kConcatAxis(view.call.attrs());
+  const int rank = view.operands.empty() ? 0 : ShardableRank(view.operands[0]);
+  const std::vector<int> dims = Marked(AxisMask(axis, rank));
+  return dims.empty() ? -1 : dims[0];
+}
+
 FactorRule Concat(const OpView& view) {
   if (view.operands.empty()) return ReplicateAll(view);
-  ffi::Any axis = ir::attrs::kConcatAxis(view.call.attrs());
-  return SameRank(view, AxisMask(axis, ShardableRank(view.operands[0])), Along::kMovedIfUsed);
+  return OfPieces(view, ir::attrs::kConcatAxis(view.call.attrs()), view.operands);
 }
 
 FactorRule Split(const OpView& view) {
-  return SameRank(
-      view, AxisMask(ir::attrs::kSplitAxis(view.call.attrs()), ShardableRank(view.operands[0])),
-      Along::kMovedIfUsed);
+  return OfPieces(view, ir::attrs::kSplitAxis(view.call.attrs()), view.results);
 }
 
 FactorRule Flip(const OpView& view) {
@@ -107,12 +138,16 @@ std::vector<double> ElementsMoved(const OpView& view) {
   return elements;
 }
 
+/*! \brief True if axes, begins and strides of a slice are numbers. */
+bool HasKnownPlace(const OpView& view) {
+  const ir::NodeArray<ir::Expr>& args = view.call.args();
+  return IntegersOf(args[1]) && IntegersOf(args[2]) && (args.size() < 5 || IntegersOf(args[4]));
+}
+
 FactorRule StridedSlice(const OpView& view) {
   if (!ir::HasKnownShape(view.operands[0]) || !ir::HasKnownShape(view.results[0]))
     return ReplicateAll(view);
-  bool is_known = IntegersOf(view.call.args()[1]) && IntegersOf(view.call.args()[2]) &&
-                  (view.call.args().size() < 5 || IntegersOf(view.call.args()[4]));
-  if (!is_known) return SameRank(view, CutDims(view), Along::kWhole);
+  if (!HasKnownPlace(view)) return SameRank(view, CutDims(view), Along::kWhole);
   return SameRank(view, CutDims(view), Along::kMoved, ElementsMoved(view));
 }
 
@@ -171,42 +206,89 @@ int64_t SizeOf(const ir::Type& type, int dim) {
 }
 int64_t SizeOf(const ir::Expr& x, int dim) { return SizeOf(TensorTypeOf(x), dim); }
 
-ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
-  ir::Expr x = call.arg(0);
-  int axis = Marked(AxisMask(ir::attrs::kFlipAxis(call.attrs()), RankOf(x)))[0];
-  int64_t size = SizeOf(x, axis);
-  return w->Move(x, axis, size, {{size - 1, 0, -1, size}});
+/*! \brief A segment that is replicated since it is shorter than there are shards: every device adds
+ * what it has. */
+ir::Expr LookUpSegment(const ir::Expr& x, int dim, const Segment& segment, Writer* w) {
+  const DLDataType dtype = DtypeOf(x);
+  const bool is_bool = dtype.code == kDLBool;
+  auto scalar = [w](int64_t value) { return w->Scalar(static_cast<double>(value), kInt64); };
+  ir::Expr positions = w->Range(ir::MakeInt(segment.count), {});
+  if (segment.step != 1) positions = w->Write(ir::make::kMultiply, positions, scalar(segment.step));
+  positions = w->Write(ir::make::kAdd, positions, scalar(segment.source));
+  const mesh::AxisList axes = w->ShardingOf(x).dims[dim];
+  return w->Cast(LookUpRows(is_bool ? w->Cast(x, kInt8) : x, positions, dim, axes, w), dtype);
 }
 
-// Slices along replicated dimensions come first, so that less is moved.
+std::optional<Movement> FlipMovement(const OpView& view) {
+  const ffi::Any axis = ir::attrs::kFlipAxis(view.call.attrs());
+  const std::vector<int> dims = Marked(AxisMask(axis, ShardableRank(view.operands[0])));
+  if (dims.size() != 1) return std::nullopt;
+  const int64_t size = StaticSizes(view.operands[0])[dims[0]];
+  if (size <= 0) return std::nullopt;
+  return Movement{dims[0], {{size - 1, 0, -1, size}}};
+}
+
+ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
+  const OpView view = ViewCall(call.call, call.result());
+  const Movement movement = *FlipMovement(view);
+  return w->Move(call.arg(0), movement.dim, movement.segments[0].count, movement.segments);
+}
+
+/*! \brief What a slice of known place takes along its axis number `i`. */
+Segment SliceSegment(const ir::Call& call, size_t i, int64_t size, int64_t sliced) {
+  const int64_t begin = (*IntegersOf(call.args()[2]))[i];
+  const int64_t stride = call.args().size() > 4 ? (*IntegersOf(call.args()[4]))[i] : 1;
+  // Of what is not empty.
+  return {std::clamp<int64_t>(begin < 0 ? begin + size : begin, 0, size - 1), 0, stride, sliced};
+}
+
+std::optional<Movement> SliceMovement(const OpView& view) {
+  if (!HasKnownPlace(view)) return std::nullopt;
+  const std::vector<int> cut = Marked(CutDims(view));
+  if (cut.size() != 1) return std::nullopt;
+  const int64_t size = StaticSizes(view.operands[0])[cut[0]];
+  const int64_t sliced = StaticSizes(view.results[0])[cut[0]];
+  if (size <= 0 || sliced <= 0) return std::nullopt;
+  const std::vector<int64_t> axes = *IntegersOf(view.call.args()[1]);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (NormalizeAxis(axes[i], ShardableRank(view.operands[0])) == cut[0])
+      return Movement{cut[0], {SliceSegment(view.call, i, size, sliced)}};
+  }
+  return std::nullopt;
+}
+
+// Slices along replicated dimensions come first, and those that few elements are left of, so that
+// less is moved.
 ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   const ir::NodeArray<ir::Expr>& args = call.call.args();
   const std::vector<int64_t> axes = *IntegersOf(args[1]);
-  const std::vector<int64_t> begins = *IntegersOf(args[2]);
-  std::vector<int64_t> strides(axes.size(), 1);
-  if (args.size() > 4) strides = *IntegersOf(args[4]);
   ffi::Array<ir::Expr> rest[4];  // axes, begins, ends, strides
   std::vector<std::pair<int, Segment>> moved;
   for (size_t i = 0; i < axes.size(); ++i) {
     int dim = NormalizeAxis(axes[i], RankOf(x));
-    if (!call.IsDecomposed(0, dim)) {
-      const ir::NodeArray<ir::Expr>& ends = ir::Tuple::Cast(args[3]).fields();
-      const ir::Expr values[] = {ir::MakeInt(dim), ir::MakeInt(begins[i]), ends[i],
-                                 ir::MakeInt(strides[i])};
-      for (int k = 0; k < 4; ++k) rest[k].push_back(values[k]);
+    if (call.IsDecomposed(0, dim)) {
+      moved.push_back(
+          {dim, SliceSegment(call.call, i, SizeOf(x, dim), SizeOf(call.result(), dim))});
       continue;
     }
-    int64_t size = SizeOf(x, dim);
-    int64_t begin = begins[i] < 0 ? begins[i] + size : begins[i];
-    begin = std::clamp<int64_t>(begin, 0, size - 1);  // of what is not empty
-    moved.push_back({dim, {begin, 0, strides[i], SizeOf(call.result(), dim)}});
+    const ir::Expr stride =
+        args.size() > 4 ? ir::Tuple::Cast(args[4]).fields()[i] : ir::Expr(ir::MakeInt(1));
+    const ir::Expr values[] = {ir::MakeInt(dim), ir::Tuple::Cast(args[2]).fields()[i],
+                               ir::Tuple::Cast(args[3]).fields()[i], stride};
+    for (int k = 0; k < 4; ++k) rest[k].push_back(values[k]);
   }
   if (!rest[0].empty()) {
     x = w->Write(ir::make::kStridedSlice, x, ir::MakeTuple(rest[0]), ir::MakeTuple(rest[1]),
                  ir::MakeTuple(rest[2]), ir::MakeTuple(rest[3]), false);
   }
-  for (const auto& [dim, segment] : moved) x = w->Move(x, dim, segment.count, {segment});
+  const mesh::Sharding& result = call.sharding.results[0];
+  std::stable_partition(moved.begin(), moved.end(),
+                        [&result](const auto& each) { return result.dims[each.first].empty(); });
+  for (const auto& [dim, segment] : moved) {
+    x = result.dims[dim].empty() ? LookUpSegment(x, dim, segment, w)
+                                 : w->Move(x, dim, segment.count, {segment});
+  }
   return x;
 }
 
@@ -262,95 +344,147 @@ ir::Expr DecomposePad(const DecomposedCall& call, Writer* w) {
   return any_whole ? w->Write(ir::make::kNnPad, x, of_whole, ffi::String(mode), value) : x;
 }
 
-/*! \brief The shards of several tensors along one dimension, laid out as one tensor whose shard s
- * has shard s of each of them, one behind the other; shards of one tensor are of one size, its last
- * ones with anything behind what they have. */
-class Interleaved {
- public:
-  Interleaved(std::vector<int64_t> sizes, int64_t shards)
-      : sizes_(std::move(sizes)), shards_(shards) {
-    for (int64_t size : sizes_) shard_ += Part(size);
-  }
-
-  /*! \brief The extent of this layout. */
-  int64_t total() const { return shards_ * shard_; }
-  /*! \brief The extent of a shard of a tensor of that size. */
-  int64_t Part(int64_t size) const { return mesh::EvenExtent(size, shards_) / shards_; }
-
-  /*! \brief Segments from the concatenated tensors to this layout. */
-  std::vector<Segment> FromConcatenated() const {
-    std::vector<Segment> segments;
-    for (int64_t s = 0; s < shards_; ++s) {
-      int64_t begin = 0;        // of the tensor
-      int64_t at = s * shard_;  // of its shard here
-      for (int64_t size : sizes_) {
-        const int64_t part = Part(size);
-        const int64_t count = std::min(part, size - s * part);
-        if (count > 0) segments.push_back({begin + s * part, at, 1, count});
-        begin += size;
-        at += part;
-      }
-    }
-    return segments;
-  }
-
-  std::vector<Segment> ToConcatenated() const {
-    std::vector<Segment> segments = FromConcatenated();
-    for (Segment& segment : segments) std::swap(segment.source, segment.target);
-    return segments;
-  }
-
- private:
-  std::vector<int64_t> sizes_;
-  int64_t shards_;
-  int64_t shard_ = 0;  // the extent of a shard of this layout
-};
-
 /*! \brief A shape with another extent of one dimension. */
 ffi::Array<ir::Expr> WithExtent(ffi::Array<ir::Expr> shape, int dim, int64_t extent) {
   shape.Set(dim, ir::MakeInt(extent));
   return shape;
 }
 
-ir::Expr DecomposeConcat(const DecomposedCall& call, Writer* w) {
-  auto tuple = ir::Tuple::Cast(call.arg(0));
-  ffi::Array<ir::Expr> shards;
-  std::vector<int64_t> sizes;
-  int axis = 0;
-  int64_t count = mesh::NumShards(call.DecomposedAxes());
-  for (const ir::Expr& x : tuple.fields()) {
-    axis = Marked(AxisMask(ir::attrs::kConcatAxis(call.attrs()), RankOf(x)))[0];
-    sizes.push_back(SizeOf(x, axis));
-    ir::Expr even = w->Even(x, axis);
-    shards.push_back(w->Reshape(even, SplitShape(even, axis, count)));
+/*! \brief Elements along a dimension in each shard, but for the last ones. */
+int64_t PerShard(int64_t size, int64_t shards) { return mesh::EvenExtent(size, shards) / shards; }
+
+/*! \brief A tensor that is joined: its part in each block, where each block has the parts of all
+ * tensors one behind the other. A replicated tensor is a part of every block. */
+struct Joined {
+  ir::Expr x;
+  bool is_sharded;
+  int64_t part;    // elements in a block
+  int64_t at = 0;  // of its part in a block
+};
+
+/*! \brief Adds the segments from blocks to the result for one from a joined tensor.
+ * \param block, result_block Extents of a block, and of a shard of the result. */
+void AddFromBlocks(const Joined& joined, Segment segment, int64_t block, int64_t result_block,
+                   std::vector<Segment>* segments) {
+  while (segment.count > 0) {
+    // A replicated tensor is read where the result is.
+    const int64_t shard = joined.is_sharded ? segment.source / joined.part  //
+                                            : segment.target / result_block;
+    const int64_t begin = joined.is_sharded ? shard * joined.part : 0;
+    int64_t count = segment.count;
+    if (!joined.is_sharded) {
+      count = std::min(count, (shard + 1) * result_block - segment.target);
+    } else if (segment.step > 0) {
+      count = std::min(count, (begin + joined.part - 1 - segment.source) / segment.step + 1);
+    } else if (segment.step < 0) {
+      count = std::min(count, (segment.source - begin) / -segment.step + 1);
+    }
+    segments->push_back(
+        {shard * block + joined.at + segment.source - begin, segment.target, segment.step, count});
+    segment = {segment.source + count * segment.step, segment.target + count, segment.step,
+               segment.count - count};
   }
-  Interleaved layout(sizes, count);
-  ir::Expr joined = w->Write(ir::make::kConcat, ir::MakeTuple(shards), int64_t(axis + 1));
-  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
-  return w->Move(w->Reshape(joined, WithExtent(shape, axis, layout.total())), axis,
-                 ir::StaticDim(shape[axis]), layout.ToConcatenated());
 }
 
+/*! \brief (.., n, ..) to (.., shards, n, ..), a copy in each shard. */
+ir::Expr Copied(const ir::Expr& x, int dim, const mesh::AxisList& axes, Writer* w) {
+  ir::Expr copy = w->ExpandDims(x, {dim});
+  ir::Expr always = w->Write(ir::make::kGreaterEqual, w->ShardIndex(axes, dim, RankOf(copy)),
+                             w->Scalar(0, kInt64));
+  return w->Write(ir::make::kWhere, always, copy, copy);
+}
+
+ir::Expr DecomposeConcat(const DecomposedCall& call, Writer* w) {
+  const int dim = ConcatDim(ViewCall(call.call, call.result()));
+  const mesh::AxisList& axes = call.sharding.results[0].dims[dim];
+  const int64_t shards = mesh::NumShards(axes), size = SizeOf(call.result(), dim);
+  const ffi::Array<ir::Expr> operands = ir::Tuple::Cast(call.arg(0)).fields();
+  std::vector<Joined> joined;
+  std::vector<std::pair<size_t, Segment>> moved;  // from which of them
+  int64_t end = 0, block = 0;
+  for (size_t i = 0; i < call.parts.size(); ++i) {
+    const ir::Expr& x = operands[i];
+    size_t from = 0;
+    while (from < joined.size() && !joined[from].x.same_as(x)) ++from;
+    if (from == joined.size()) {
+      const bool is_sharded = !w->ShardingOf(x).dims[dim].empty();
+      const int64_t part = is_sharded ? PerShard(SizeOf(x, dim), shards) : SizeOf(x, dim);
+      joined.push_back({x, is_sharded, part, block});
+      block += part;
+    }
+    const int64_t begin = end;
+    for (Segment segment : call.parts[i]) {
+      end += segment.count;
+      segment.target += begin;
+      moved.push_back({from, segment});
+    }
+  }
+  std::vector<Segment> segments;
+  if (joined.size() == 1 && joined[0].is_sharded) {
+    for (const auto& [from, segment] : moved) segments.push_back(segment);
+    return w->Move(joined[0].x, dim, size, segments);
+  }
+  ffi::Array<ir::Expr> blocks;
+  for (const Joined& each : joined) {
+    ir::Expr even = each.is_sharded ? w->Even(each.x, dim) : each.x;
+    blocks.push_back(each.is_sharded ? w->Reshape(even, SplitShape(even, dim, shards))
+                                     : Copied(each.x, dim, axes, w));
+  }
+  for (const auto& [from, segment] : moved)
+    AddFromBlocks(joined[from], segment, block, PerShard(size, shards), &segments);
+  ir::Expr all = w->Write(ir::make::kConcat, ir::MakeTuple(blocks), int64_t(dim + 1));
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
+  return w->Move(w->Reshape(all, WithExtent(shape, dim, shards * block)), dim, size, segments);
+}
+
+// The shards of the long pieces are laid out one behind the other in each block, so that they are
+// split without anything sent.
 ir::Expr DecomposeSplit(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
-  int axis = Marked(AxisMask(ir::attrs::kSplitAxis(call.attrs()), RankOf(x)))[0];
-  int64_t count = mesh::NumShards(call.DecomposedAxes());
+  const int axis = Marked(AxisMask(ir::attrs::kSplitAxis(call.attrs()), RankOf(x)))[0];
+  const int64_t shards = mesh::NumShards(call.DecomposedAxes());
   const ffi::Array<ir::Type> types = ir::TupleType::Cast(call.result()).fields();
-  std::vector<int64_t> sizes;
-  for (const ir::Type& type : types) sizes.push_back(SizeOf(type, axis));
-  Interleaved layout(sizes, count);
-  ffi::Array<int64_t> ends;
-  for (int64_t size : sizes) ends.push_back((ends.empty() ? 0 : ends.back()) + layout.Part(size));
-  ends.pop_back();
-  ir::Expr moved = w->Move(x, axis, layout.total(), layout.FromConcatenated());
-  ir::Expr parts = w->Write(ir::make::kSplit, w->Reshape(moved, SplitShape(moved, axis, count)),
-                            ends, int64_t(axis + 1));
   ffi::Array<ir::Expr> fields;
+  std::vector<size_t> split;                        // the pieces that are sharded
+  std::vector<std::pair<int64_t, int64_t>> pieces;  // their begin and size
+  ffi::Array<int64_t> ends;                         // of their parts in a block
+  int64_t begin = 0, block = 0;
   for (size_t i = 0; i < types.size(); ++i) {
-    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(types[i]));
-    ir::Expr even = w->Reshape(w->Field(parts, static_cast<int>(i)),
-                               WithExtent(shape, axis, count * layout.Part(sizes[i])));
-    fields.push_back(w->Resized(even, axis, sizes[i]));
+    const int64_t size = SizeOf(types[i], axis);
+    if (call.sharding.results[i].dims[axis].empty()) {
+      fields.push_back(LookUpSegment(x, axis, {begin, 0, 1, size}, w));
+    } else {
+      fields.push_back(x);  // for now
+      split.push_back(i);
+      pieces.emplace_back(begin, size);
+      block += PerShard(size, shards);
+      ends.push_back(block);
+    }
+    begin += size;
+  }
+  if (split.empty()) return ir::MakeTuple(fields);
+  std::vector<Segment> segments;
+  for (int64_t s = 0; s < shards; ++s) {
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto [first, size] = pieces[i];
+      const int64_t part = PerShard(size, shards), count = std::min(part, size - s * part);
+      if (count > 0) segments.push_back({first + s * part, s * block + ends[i] - part, 1, count});
+    }
+  }
+  ir::Expr moved = w->Move(x, axis, shards * block, segments);
+  if (split.size() == 1) {
+    fields.Set(split[0], w->Resized(moved, axis, pieces[0].second));
+    return ir::MakeTuple(fields);
+  }
+  ends.pop_back();
+  ir::Expr parts = w->Write(ir::make::kSplit, w->Reshape(moved, SplitShape(moved, axis, shards)),
+                            ends, int64_t(axis + 1));
+  for (size_t i = 0; i < split.size(); ++i) {
+    const int64_t size = pieces[i].second;
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(types[split[i]]));
+    const ir::Expr part = w->Field(parts, static_cast<int>(i));
+    ir::Expr even = w->Reshape(part, WithExtent(shape, axis, shards * PerShard(size, shards)));
+    fields.Set(split[i], w->Resized(even, axis, size));
   }
   return ir::MakeTuple(fields);
 }
@@ -364,15 +498,17 @@ bool PadsZeros(const OpView& view) {
 // ---- the records
 
 const Operators kMovement("indexing",
-                          {"others", "", "axis, where an extent is one or unknown",
-                           "axis: every shard gets the elements that it lacks"},
+                          {"others", "", "axis, where an extent is unknown",
+                           "axis: every shard gets the elements that it lacks; tensors of fewer "
+                           "elements than shards are replicated"},
                           {Operator("relax.concat", Concat)
-                               .TakesTuple()
+                               .Joins(ConcatDim)
                                .Decompose(DecomposeConcat)
                                .Pad(Padding::kDecomposed)
                                .Commutes(kMoving),
                            Operator("relax.flip", Flip)
                                .Decompose(DecomposeFlip)
+                               .Moves(FlipMovement)
                                .Pad(Padding::kDecomposed)
                                .Commutes(kMoving),
                            Operator("relax.split", Split)
@@ -381,10 +517,13 @@ const Operators kMovement("indexing",
                                .Commutes(kMoving)});
 const Operators kSlice(
     "indexing",
-    {"dimensions that are not cut or padded", "", "others, where an extent is one or unknown",
-     "others: every shard gets the elements that it lacks"},
+    {"dimensions that are not cut or padded", "", "others, where an extent is unknown",
+     "others: every shard gets the elements that it lacks; a slice of fewer elements than shards "
+     "is "
+     "replicated"},
     {Operator("relax.strided_slice", StridedSlice)
          .Decompose(DecomposeStridedSlice)
+         .Moves(SliceMovement)
          .Pad(Padding::kDecomposed)
          .Commutes(kMovingFirst)
          .LocalAttrs(/*local_attrs=*/nullptr)

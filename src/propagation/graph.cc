@@ -19,6 +19,7 @@
 #include "rules/call/known_rules.h"
 #include "rules/call/projection.h"
 #include "rules/operator.h"
+#include "rules/parts.h"
 #include "rules/registry.h"
 #include "rules/tir/rule.h"
 #include "support/counted.h"
@@ -247,8 +248,10 @@ class GraphBuilder {
     if (ir::IsOp(call.op(), "relax.shape_of") && HasKnownShape(call.args()[0])) return;
     if (auto cache = dialect::CacheCall(call)) return VisitCacheCall(var, call, *cache, results);
     if (dialect::IsCopiesReduction(call.op())) dialect::RequireCopies(call);
+    parts_.Note(var, call, rules::StripDistribution(result_ty));
     Node node;
     node.rule = known_rules_.Of(call, result_ty, &kernels_, warns_ ? &graph_.name : nullptr);
+    if (JoinsOneTensor(call)) node.rule = Unblocked(*node.rule);
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
     node.results = results;
     if (rules::FindOperator(call.op()) != nullptr) RequireDtypes(var, call, node.operands);
@@ -259,6 +262,36 @@ class GraphBuilder {
     if (ir::Op::Is(call.op())) node.name = ir::Op::Cast(call.op()).name();
     graph_.node_of_call[call.get()] = static_cast<int>(graph_.nodes.size());
     graph_.nodes.push_back(std::move(node));
+  }
+
+  /*! \brief True if a call joins parts of one tensor, as a roll does; constants may be among them.
+   */
+  bool JoinsOneTensor(const ir::Call& call) {
+    const rules::Operator* record = rules::FindOperator(call.op());
+    if (record == nullptr || record->joined_dim == nullptr) return false;
+    auto tuple = ir::Tuple::Cast(call.args()[0]);
+    if (!tuple.defined()) return false;
+    const int dim = record->joined_dim(rules::ViewCall(call, call.ty()));
+    if (dim < 0) return false;
+    const ffi::Object* joined = nullptr;
+    for (const ir::Expr& operand : tuple.fields()) {
+      const SlotList slots = SlotsOf(operand);
+      if (slots.size() != 1 || dim >= static_cast<int>(graph_.slots[slots[0]].sizes.size()))
+        return false;
+      if (graph_.slots[slots[0]].is_constant) continue;
+      const ffi::Object* from = parts_.Of(operand, dim, graph_.slots[slots[0]].sizes[dim]).of.get();
+      if (joined != nullptr && from != joined) return false;
+      joined = from;
+    }
+    return joined != nullptr;
+  }
+
+  const rules::FactorRule* Unblocked(rules::FactorRule rule) {
+    for (rules::Factor& factor : rule.factors) {
+      if (auto* decomposed = std::get_if<rules::DecomposedFactor>(&factor.kind))
+        decomposed->is_blocked = false;
+    }
+    return graph_.rules.Add(std::move(rule));
   }
 
   // Links what goes into a cache to what was in it before, but for positions. Each state of a cache
@@ -498,6 +531,7 @@ class GraphBuilder {
   dialect::MeshTable& meshes_;
   rules::KernelTable& kernels_;
   rules::KnownRules known_rules_;
+  rules::Parts parts_;
   std::unordered_set<const ffi::Object*> params_;
   /*! \brief The slot of a cache's last state, by the cache's variable. */
   std::unordered_map<const ffi::Object*, int> last_in_cache_;

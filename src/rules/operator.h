@@ -21,9 +21,11 @@
 #define DISTIR_RULES_OPERATOR_H_
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "mesh/segments.h"
 #include "rules/factor/factor_rule.h"
 
 namespace distir {
@@ -45,6 +47,16 @@ using Decomposition = ir::Expr (*)(const decompose::DecomposedCall& call,
 using AttrsFunction = ir::Node (*)(const OpView& global, const OpView& local);
 using ArgsFunction = ffi::Array<ir::Expr> (*)(const OpView& global, const OpView& local);
 using Condition = bool (*)(const OpView& view);
+/*! \brief Segments by which a call moves the elements of its operand along one dimension. */
+struct Movement {
+  int dim;
+  std::vector<mesh::Segment> segments;  // all of the result
+};
+/*! \brief The movement of a call; nullopt where it moves elements along several dimensions, or it
+ * is not known which. */
+using MovementFunction = std::optional<Movement> (*)(const OpView& view);
+/*! \brief The dimension along which a call joins the tensors of a tuple. */
+using JoinedDimFunction = int (*)(const OpView& view);
 /*! \brief Arithmetic operations of a call on whole tensors, a multiplication and its addition
  * counted as two; 0 where sizes are unknown. */
 using OperationsFunction = double (*)(const OpView& view);
@@ -177,6 +189,10 @@ struct Operator {
   Condition accumulates = nullptr;
   /*! \brief Its tensors, or some of them, stand in a tuple. */
   bool takes_tuple = false;
+  /*! \brief Null for operators that do not only move elements of one tensor (rules/parts.h). */
+  MovementFunction movement = nullptr;
+  /*! \brief Null for operators that join no tensors. */
+  JoinedDimFunction joined_dim = nullptr;
   const char* family = "";
   Summary summary = {""};
 
@@ -191,6 +207,8 @@ struct Operator {
   Operator& Commutes(const Commutation& with) { return Set(&commutation, with); }
   Operator& ShapeArgument(int index) { return Set(&shape_argument, index); }
   Operator& TakesTuple() { return Set(&takes_tuple, true); }
+  Operator& Moves(MovementFunction function) { return Set(&movement, function); }
+  Operator& Joins(JoinedDimFunction function) { return Set(&joined_dim, function).TakesTuple(); }
   Operator& LocalAttrs(AttrsFunction function) { return Set(&local_attrs, function); }
   Operator& LocalArgs(ArgsFunction function) { return Set(&local_args, function); }
   Operator& Operations(OperationsFunction function) { return Set(&operations, function); }

@@ -63,6 +63,20 @@ AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t fact
   return base;
 }
 
+/*! \brief True if a result has all the elements, and no operand enough of them, for the shards of a
+ * factor: the call is computed replicated, and its result cut. */
+bool HasOnlyShortOperands(const FactorRule& rule, size_t factor, const AxisList& axes) {
+  if (!rule.factors[factor].moves()) return false;
+  for (const TensorFactors& tensor : rule.operands) {
+    for (const FactorList& dim : tensor) {
+      if (!dim.empty() && dim[0] == static_cast<int>(factor) &&
+          dim.HasRoomFor(mesh::NumShards(axes)))
+        return false;
+    }
+  }
+  return true;
+}
+
 bool IsReplicated(const Sharding* sharding) {
   return sharding == nullptr || sharding->IsReplicated();
 }
@@ -115,6 +129,11 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
                          operand_elements[source]});
     }
   }
+  choices.erase(std::remove_if(choices.begin(), choices.end(),
+                               [&rule](const FactorChoice& choice) {
+                                 return HasOnlyShortOperands(rule, choice.factor, choice.axes);
+                               }),
+                choices.end());
   std::stable_sort(choices.begin(), choices.end(),
                    [&rule](const FactorChoice& a, const FactorChoice& b) {
                      bool a_waits = rule.factors[a.factor].Is<DecomposedFactor>();

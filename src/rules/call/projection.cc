@@ -81,7 +81,8 @@ Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
     AxisList& axes = sharding.dims[d];
     if (tensor[d].size() == 1) {
       const AxisList& only = factors[tensor[d][0]];
-      if (!only.empty()) axes = only.size() > 1 ? mesh::Canonical(only) : only;
+      if (!only.empty() && tensor[d].HasRoomFor(mesh::NumShards(only)))
+        axes = only.size() > 1 ? mesh::Canonical(only) : only;
       continue;
     }
     for (int f : tensor[d]) {

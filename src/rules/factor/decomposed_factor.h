@@ -25,28 +25,30 @@ inline int DecomposedIfKnown(const ir::TensorType& type, int dim, RuleBuilder* b
 }
 
 /*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:
- * they are shared out alike, each tensor's own extent as evenly as can be; its size is the least
- * extent. No factor where an extent is unknown or 1. `is_blocked` is the factor's. The operator is
- * decomposed where it is uneven (rules/tails.h).
- * \param elements The most that a shard of the (only) result gets from others; not more than it
- * has. */
+ * they are shared out alike, each tensor's own extent as evenly as can be. Its size is the largest
+ * extent; tensors with fewer elements than shards are replicated. No factor where an extent is
+ * unknown. `is_blocked` is the factor's. The operator is decomposed where it is uneven
+ * (rules/tails.h).
+ * \param elements The most that a shard of the results gets from others; not more than it has. */
 inline std::optional<int> MovedAlong(const OpView& view, int dim, bool is_blocked,
                                      RuleBuilder* builder,
                                      double elements = std::numeric_limits<double>::infinity()) {
-  int64_t size = std::numeric_limits<int64_t>::max();
+  int64_t size = 0, of_results = 0;
   for (const auto* tensors : {&view.operands, &view.results}) {
     for (const ir::TensorType& type : *tensors) {
       const int64_t extent = StaticSizes(type)[dim];
       if (extent <= 0) return std::nullopt;
-      size = std::min(size, extent);
+      size = std::max(size, extent);
+      if (tensors == &view.results) of_results += extent;
     }
   }
   if (size <= 1) return std::nullopt;
-  const double extent = static_cast<double>(StaticSizes(view.results[0])[dim]);
-  const double part = std::min(1.0, elements / extent);
+  const double part = std::min(1.0, elements / static_cast<double>(of_results));
   const int factor = builder->Add({size, DecomposedFactor{Exchanged::kMoved, part, is_blocked}});
-  for (size_t i = 0; i < view.operands.size(); ++i) builder->Operand(i, dim, factor);
-  for (size_t r = 0; r < view.results.size(); ++r) builder->Result(r, dim, factor);
+  for (size_t i = 0; i < view.operands.size(); ++i)
+    builder->Operand(i, dim, factor, StaticSizes(view.operands[i])[dim]);
+  for (size_t r = 0; r < view.results.size(); ++r)
+    builder->Result(r, dim, factor, StaticSizes(view.results[r])[dim]);
   return factor;
 }
 

@@ -13,6 +13,7 @@
 #ifndef DISTIR_RULES_FACTOR_FACTOR_RULE_H_
 #define DISTIR_RULES_FACTOR_FACTOR_RULE_H_
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 #include <variant>
@@ -114,7 +115,20 @@ struct Factor {
   }
 };
 
-using FactorList = SmallVector<int, 2>;         // factor indices of one dimension, major to minor
+/*! \brief Factors of one dimension, by index, major to minor. */
+struct FactorList : SmallVector<int, 2> {
+  using SmallVector::SmallVector;
+  /*! \brief Elements of the dimension, if elements move between dimensions of different extents
+   * along its only factor; -1: as its factors say. A dimension that has fewer elements than shards
+   * is replicated, while longer ones stay sharded. */
+  int64_t extent = -1;
+
+  /*! \brief True if there is an element for each of this many shards, as far as `extent` says. */
+  bool HasRoomFor(int64_t shards) const { return extent < 0 || shards <= extent; }
+  friend bool operator==(const FactorList& a, const FactorList& b) {
+    return a.extent == b.extent && std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
 using TensorFactors = std::vector<FactorList>;  // one list per dimension
 
 struct FactorRule {
@@ -199,11 +213,15 @@ class RuleBuilder {
     return Add({size, DecomposedFactor{exchanged, part}});
   }
   int NeedsReplication(int64_t size) { return Add({size, ReplicatedFactor()}); }
-  /*! \brief Appends a factor to a dimension. */
-  void Operand(size_t tensor, int dim, int factor) {
+  /*! \brief Appends a factor to a dimension; `extent` as FactorList has it. */
+  void Operand(size_t tensor, int dim, int factor, int64_t extent = -1) {
     rule_.operands[tensor][dim].push_back(factor);
+    rule_.operands[tensor][dim].extent = extent;
   }
-  void Result(size_t tensor, int dim, int factor) { rule_.results[tensor][dim].push_back(factor); }
+  void Result(size_t tensor, int dim, int factor, int64_t extent = -1) {
+    rule_.results[tensor][dim].push_back(factor);
+    rule_.results[tensor][dim].extent = extent;
+  }
   void ForceReplicate(int factor) { rule_.factors[factor].kind = ReplicatedFactor(); }
   FactorRule Finish();
 

@@ -37,7 +37,7 @@ def joins() -> Iterator[Case]:
                 lambda *xs, axis=axis: R.concat(list(xs), axis),
                 exact=True,
                 numpy=lambda *xs, axis=axis: np.concatenate(xs, axis),
-                stays=True,
+                stays=len(shapes) > 1,
                 **moved,
             )
 

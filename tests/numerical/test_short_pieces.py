@@ -1,0 +1,104 @@
+"""Slices, joins and splits of few elements: the bytes that are sent, and the numbers."""
+
+import numpy as np
+import pytest
+from tests.targets import QUICK
+from tvm import relax
+from tvm.relax import op as R
+
+import distir_ext as dx
+
+LINE = dx.Mesh(x=4)
+SQUARE = dx.Mesh(x=2, y=2)
+OBLONG = dx.Mesh(x=3, y=2)
+ROWS, COLUMNS = 4096, 256
+
+
+def cut(x, begin, end, stride=1):
+    return R.strided_slice(x, [0], [begin], [end], [stride])
+
+
+def rolled(x, by, size):
+    by %= size
+    return R.concat([cut(x, size - by, size), cut(x, 0, size - by)], 0)
+
+
+def shifted(x, size):
+    columns = x.ty.shape.values[1]
+    return R.concat([R.zeros(relax.ShapeExpr([1, columns]), x.ty.dtype), cut(x, 0, size - 1)], 0)
+
+
+def reflected(x, size):
+    return R.concat([cut(x, 2, 0, -1), x, cut(x, size - 2, size - 4, -1)], 0)
+
+
+def module(build, dtype, **shapes):
+    builder = relax.BlockBuilder()
+    parameters = [relax.Var(n, relax.TensorType(s, dtype)) for n, s in shapes.items()]
+    with builder.function("main", parameters):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(build(*parameters)))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+LAST, X = ROWS - 1, {"x": (ROWS, COLUMNS)}
+ROW = COLUMNS * 4
+# What is computed, of which shapes, and the bytes that a device sends on four. A short slice is
+# reduced: each device sends it one and a half times.
+SENT = [
+    (lambda x: cut(x, LAST, ROWS), X, 1.5 * ROW),
+    (lambda x: cut(x, -1, -3, -1), X, 3 * ROW),
+    (lambda x: cut(x, ROWS - 4, ROWS), X, 3 * ROW),
+    (lambda x: R.squeeze(cut(x, 0, 1), [0]), {"x": (64, 64)}, 384),
+    (lambda x: R.split(x, [1], 0)[1], X, 2.5 * ROW),
+    *[(lambda x, by=by: rolled(x, by, ROWS), X, abs(by) * ROW) for by in (1, -1, 4, -3)],
+    (lambda x: x + rolled(x, 1, ROWS), X, ROW),
+    (lambda x: shifted(x, ROWS), X, ROW),
+    (lambda c, x: R.concat([c, x], 0), {"c": (1, COLUMNS), "x": (LAST, COLUMNS)}, ROW),
+    (lambda x: R.concat([shifted(x, 6), x], 1), {"x": (6, 512)}, 512 * 4),
+    (lambda x: reflected(x, ROWS), X, ROW),
+    (lambda x: R.concat([cut(x, 0, 7), R.ones(relax.ShapeExpr([1, 4]), "float32")], 0),
+     {"x": (8, 4)}, 0),
+]  # fmt: skip
+
+
+def test_only_what_crosses_is_sent():
+    for index, (build, shapes, right) in enumerate(SENT):
+        mod = dx.annotate(module(build, "float32", **shapes), LINE, {"x": ("x", None)})
+        found = dx.analysis.collectives(dx.lower(mod))
+        sent = sum(each.bytes_per_device * each.count for each in found)
+        assert sent <= right, (index, found)
+
+
+def programs(size):
+    yield lambda x: cut(x, size - 1, size), lambda x: x[-1:]
+    yield lambda x: cut(x, size - 1, 0, -4), lambda x: x[:0:-4]
+    yield lambda x: rolled(x, 2, size), lambda x: np.roll(x, 2, 0)
+    yield lambda x: reflected(x, size), lambda x: np.pad(x, ((2, 3), (0, 0)), "reflect")[:-1]
+    yield lambda x: shifted(x, size), lambda x: np.concatenate([np.zeros_like(x[:1]), x[:-1]])
+    yield (
+        lambda x: R.concat([cut(x, size - 1, size), R.flip(cut(x, 0, size - 1), 0)], 0),
+        lambda x: np.concatenate([x[-1:], x[:-1][::-1]]),
+    )
+    yield lambda x: R.split(x, [1, 3], 0)[1], lambda x: x[1:3]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "dims", "dtype"),
+    [
+        (LINE, ("x", None), "float32"),
+        (SQUARE, ("y", "x"), "int8"),
+        (OBLONG, (("x", "y"), None), "bool"),
+    ],
+)
+def test_short_pieces_are_those_of_the_whole(mesh, dims, dtype):
+    size = 13
+    x = np.random.default_rng(0).integers(0, 9, (size, 6)).astype(dtype)
+    if dtype == "float32":
+        x[0, 0], x[-1, 1] = np.nan, np.inf
+    with dx.Session(mesh, ccl="cpu") as session:
+        for index, (build, wanted) in enumerate(programs(size)):
+            mod = dx.annotate(module(build, dtype, x=x.shape), mesh, {"x": dims})
+            found = session.load(dx.build(mod, target=QUICK))(x).numpy()
+            np.testing.assert_array_equal(found, wanted(x), err_msg=str(index))
