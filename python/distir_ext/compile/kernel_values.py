@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
 from distir_ext.compile import integer_division, small_floats
-from distir_ext.compile.kernels import not_a_number
+from distir_ext.compile.kernels import not_a_number, opaque
 
 __all__ = ["fold_constants", "tir_pipeline"]
 
@@ -30,7 +30,7 @@ def fold_constants() -> tvm.transform.Pass:
         }
         exact = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
         for variable, function in kernels.items():
-            for rewrite in (*_before(for_cpu=True), _mapped(not_a_number.EXTREMES_OF_TWO)):
+            for rewrite in (*_before(for_cpu=True), _behind):
                 function = rewrite(function)
             exact.update_func(variable, function)
         folded = relax.transform.FoldConstant()(exact)
@@ -55,7 +55,7 @@ def tir_pipeline(*, for_cpu: bool) -> str:
             passes = [
                 *(_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)),
                 lower,
-                _map_kernels("KeepNaN", _mapped(not_a_number.EXTREMES_OF_TWO)),
+                _map_kernels("KeepNaN", _behind),
             ]
             return tvm.transform.Sequential(passes), *finalize
 
@@ -67,6 +67,11 @@ def _before(*, for_cpu: bool) -> list[Rewrite]:
     of_cpus = [small_floats.REWRITES, small_floats.LAST] if for_cpu else []
     floats = map(_mapped, (*of_cpus, not_a_number.FOLDED))
     return [integer_division.guard_divisions, *floats]
+
+
+def _behind(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    kept = tvm_ffi.structural_map(function, not_a_number.DIFFERENT)
+    return opaque.expanded(kept, not_a_number.EXTREMES_OF_TWO)
 
 
 def _mapped(rewrites: Any) -> Rewrite:
