@@ -42,7 +42,7 @@ def fold_constants() -> tvm.transform.Pass:
 
 
 def tir_pipeline(*, for_cpu: bool) -> str:
-    """The name of TVM's default pipeline for kernels, with rewrites before and behind its passes.
+    """The name of TVM's default pipeline for kernels, with rewrites before its passes and behind.
 
     Args:
         for_cpu: Whether kernels are compiled by LLVM, and not for a device with floats of 8 bits.
@@ -52,12 +52,9 @@ def tir_pipeline(*, for_cpu: bool) -> str:
 
         def make() -> tuple[Any, ...]:
             lower, *finalize = tvm.tirx.get_tir_pipeline("default")
-            passes = [
-                *(_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)),
-                lower,
-                _map_kernels("KeepNaN", _behind),
-            ]
-            return tvm.transform.Sequential(passes), *finalize
+            before = [_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)]
+            lower = tvm.transform.Sequential([*before, lower])
+            return lower, *map(_with_values, finalize)
 
         compilation_pipeline.register_tir_pipeline(name, make)
     return name
@@ -69,9 +66,18 @@ def _before(*, for_cpu: bool) -> list[Rewrite]:
     return [integer_division.guard_divisions, *floats]
 
 
+def _with_values(finalize: Callable[[], tvm.transform.Pass]) -> Callable[[], tvm.transform.Pass]:
+    """TVM's last passes, with the expressions of opaque functions behind all that simplifies."""
+
+    def passes() -> tvm.transform.Pass:
+        expand = _map_kernels("ExpandFunctions", _behind)
+        return tvm.transform.Sequential([finalize(), expand, tirx.transform.LowerIntrin()])
+
+    return passes
+
+
 def _behind(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    kept = tvm_ffi.structural_map(function, not_a_number.DIFFERENT)
-    return opaque.expanded(kept, not_a_number.EXTREMES_OF_TWO)
+    return opaque.expanded(function, not_a_number.EXTREMES_OF_TWO)
 
 
 def _mapped(rewrites: Any) -> Rewrite:

@@ -28,7 +28,7 @@ from distir_ext.compile.kernels.dtypes import is_float
 from distir_ext.compile.kernels.expressions import is_nan, widened
 from distir_ext.compile.kernels.kernel_builder import KernelBuilder
 
-__all__ = ["DIFFERENT", "EXTREMES_OF_TWO", "FOLDED", "legalizations"]
+__all__ = ["EXTREMES_OF_TWO", "FOLDED", "legalizations"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -194,12 +194,20 @@ def _keep_difference(node: Any) -> Any:
     return tirx.Add(a, tirx.Mul(b, tirx.FloatImm(b.ty.dtype, -1.0)))
 
 
-def _hide_equal(node: Any) -> Any:
-    """A comparison of which the simplifier does not know that its operands are written alike."""
-    a, b = (widened(opaque.hide_selections(value)) for value in (node.a, node.b))
+def _equal(a: Any, b: Any) -> Any:
+    """A comparison of operands that TVM does not take for one and the same."""
     dtype = b.ty.dtype
     bits = str(dtype).replace("float", "uint")
-    return type(node)(a, tirx.reinterpret(dtype, tirx.reinterpret(bits, b)))
+    return tirx.EQ(a, tirx.reinterpret(dtype, tirx.reinterpret(bits, b)))
+
+
+_EQUAL = opaque.OpaqueFunction("equal", _equal, repeats=False)
+
+
+def _keep_equality(node: Any) -> Any:
+    a, b = (widened(opaque.hide_selections(value)) for value in (node.a, node.b))
+    equal = _EQUAL(node.ty, a, b)
+    return equal if isinstance(node, tirx.EQ) else tirx.Not(equal)
 
 
 def _keep_order(node: Any) -> Any:
@@ -226,7 +234,7 @@ FOLDED = (
         (tirx.LT, tirx.LE, tirx.GT, tirx.GE),
         _of_floats(_keep_order),
     ),
-    ((tirx.EQ, tirx.NE), _of_floats(_hide_equal)),
+    ((tirx.EQ, tirx.NE), _of_floats(_keep_equality)),
 )
 """For ``tvm_ffi.structural_map`` before kernels are lowered."""
 
@@ -252,6 +260,3 @@ def _is_number(value: Any) -> bool:
 
 EXTREMES_OF_TWO = {tirx.Max: _extreme(tirx.GT), tirx.Min: _extreme(tirx.LT)}
 """Operators and what they are, for :func:`opaque.expanded` behind all that simplifies kernels."""
-
-DIFFERENT = (tirx.NE, _of_floats(lambda node: tirx.Not(tirx.EQ(node.a, node.b))))
-"""For ``tvm_ffi.structural_map``, behind all that simplifies kernels."""

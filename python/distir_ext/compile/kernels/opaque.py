@@ -86,7 +86,8 @@ def hide_selections(value: Any) -> Any:
     def hide(node: Any) -> Any:
         if isinstance(node, tirx.Select):
             return _SELECT(node.ty, node.condition, node.true_value, node.false_value)
-        return _SELECT(node.ty, *node.args) if _is_conditional(node) and _reads(node) else node
+        is_of_data = _is_conditional(node) and _reads(node.args[0])
+        return _SELECT(node.ty, *node.args) if is_of_data else node
 
     return tvm_ffi.structural_map(value, ((tirx.Select, tvm.ir.Call), hide))
 
@@ -96,8 +97,11 @@ def _function(node: Any) -> OpaqueFunction | None:
 
 
 def _selected(condition: Any, first: Any, second: Any) -> Any:
-    """A selection; a condition, as of TVM's RewriteUnsafeSelect, where one of the two is read."""
-    if condition.ty.dtype.lanes == 1 and (_reads(first) or _reads(second)):
+    """A selection; where one of the two reads what the condition does not, it is guarded by it.
+
+    A chain of branches takes LLVM a time that grows as a power of its length.
+    """
+    if condition.ty.dtype.lanes == 1 and not _reads(first, second) <= _reads(condition):
         return tirx.if_then_else(condition, first, second)
     return tirx.Select(condition, first, second)
 
@@ -240,10 +244,16 @@ def _is_selection(node: Any) -> bool:
     return isinstance(node, tvm.ir.Call) and _function(node) is _SELECT
 
 
-def _reads(value: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, (TensorLoad, found.append))
-    return bool(found)
+def _reads(*values: Any) -> set[Any]:
+    """What is read, with the places."""
+    found: set[Any] = set()
+
+    def see(node: Any) -> None:
+        found.add(tvm_ffi.StructuralKey(node))
+
+    for value in values:
+        tvm_ffi.structural_walk(value, (TensorLoad, see))
+    return found
 
 
 def _local(value: Any) -> Any:
