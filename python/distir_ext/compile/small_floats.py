@@ -98,7 +98,7 @@ def _wide(value: Any) -> Any:
     if dtype == "bfloat16" and isinstance(value, _ARITHMETIC):
         return type(value)(_wide(value.a), _wide(value.b))
     name = getattr(value.op, "name", "") if isinstance(value, tvm.ir.Call) else ""
-    if name == "tirx.if_then_else":
+    if name == "prim.if_then_else":
         condition, *branches = value.args
         return tirx.if_then_else(condition, *map(_wide, branches))
     if dtype == "bfloat16":
@@ -255,7 +255,7 @@ def _comparison(node: Any) -> Any:
     return type(node)(_wide(node.a), _wide(node.b)) if _dtype(node.a) in _SMALL else node
 
 
-_MOVES = ("tirx.reinterpret", "tirx.if_then_else")
+_MOVES = ("tirx.reinterpret", "prim.if_then_else")
 
 
 def _call(node: tvm.ir.Call) -> Any:

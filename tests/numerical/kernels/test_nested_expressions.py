@@ -66,6 +66,11 @@ STEPS = {
         lambda v, x: tirx.Select(v < x, x, x - 1.0),
         lambda v, x: np.where(v < x, x, x - 1),
     ),
+    "condition": (
+        "float32",
+        lambda v, x: tirx.if_then_else(tirx.EQ(v, x), x + 1.0, x),
+        lambda v, x: np.where(v == x, x + 1, x),
+    ),
 }
 
 

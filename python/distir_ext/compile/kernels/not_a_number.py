@@ -175,7 +175,7 @@ def _hide_zeros(value: Any) -> Any:
         return tirx.Select(value.condition, *branches)
     if isinstance(value, tirx.Let):
         return tirx.Let(value.var, value.value, _hide_zeros(value.body))
-    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
         condition, *branches = value.args
         return tirx.if_then_else(condition, *map(_hide_zeros, branches))
     return value

@@ -237,7 +237,7 @@ def _is_simple(value: Any) -> bool:
 
 
 def _is_conditional(node: Any) -> bool:
-    return isinstance(node, tvm.ir.Call) and getattr(node.op, "name", "") == "tirx.if_then_else"
+    return isinstance(node, tvm.ir.Call) and getattr(node.op, "name", "") == "prim.if_then_else"
 
 
 def _is_selection(node: Any) -> bool:
