@@ -31,11 +31,25 @@ def _plain(function: Operator) -> Operator:
 
 
 _SAME_NAME = """
-abs add ceil cos cosh equal exp floor floor_divide greater greater_equal isfinite isinf
+abs add ceil cos cosh equal exp floor greater greater_equal isfinite isinf
 isnan left_shift less less_equal log logical_and logical_not logical_or logical_xor
 maximum minimum multiply negative not_equal power right_shift sign sin sinh sqrt square
 subtract tan tanh trunc where bitwise_and bitwise_not bitwise_or bitwise_xor
 """
+
+
+def _division(of_floats: Operator, of_integers: Operator) -> Operator:
+    """A quotient or a remainder, which is 0 for integers divided by 0; JAX has -1 and others."""
+
+    def divide(x: Array, y: Array) -> Array:
+        if x.dtype.kind not in "iu":
+            return of_floats(x, y)
+        x, y = jnp.broadcast_arrays(x, y)
+        is_zero = y == 0
+        return jnp.where(is_zero, 0, of_integers(x, jnp.where(is_zero, 1, y)))
+
+    return divide
+
 
 _ELEMENTWISE: dict[str, Operator] = {
     **{name: getattr(jnp, name) for name in _SAME_NAME.split()},
@@ -48,9 +62,11 @@ _ELEMENTWISE: dict[str, Operator] = {
     "atanh": jnp.arctanh,
     "clip": jnp.clip,
     "erf": jax.lax.erf,
-    "floor_mod": jnp.mod,
+    "divide": _division(jnp.divide, lax.div),  # of integers it truncates
+    "floor_divide": _division(jnp.floor_divide, jnp.floor_divide),
+    "floor_mod": _division(jnp.mod, jnp.mod),
     "log_add_exp": jnp.logaddexp,
-    "mod": jnp.fmod,
+    "mod": _division(jnp.fmod, jnp.fmod),
     "nn.gelu": lambda x: jax.nn.gelu(x, approximate=False),
     "nn.gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "nn.relu": jax.nn.relu,
@@ -59,11 +75,6 @@ _ELEMENTWISE: dict[str, Operator] = {
     "rsqrt": lax.rsqrt,
     "sigmoid": jax.nn.sigmoid,
 }
-
-
-def _divide(_attrs: Any, x: Array, y: Array) -> Array:
-    # Of integers it truncates.
-    return lax.div(*jnp.broadcast_arrays(x, y)) if x.dtype.kind in "iu" else jnp.divide(x, y)
 
 
 def _reduction(function: Operator) -> Operator:
@@ -262,7 +273,6 @@ OPERATORS: dict[str, Operator] = {
     "concat": lambda attrs, parts: jnp.concatenate(parts, axis=int(attrs.axis or 0)),
     "cumprod": _cumulative(jnp.cumprod),
     "cumsum": _cumulative(jnp.cumsum),
-    "divide": _divide,
     "einsum": lambda attrs, operands: jnp.einsum(str(attrs.subscripts), *operands),
     "expand_dims": lambda attrs, x: jnp.expand_dims(x, _ints(attrs.axis)),
     "flatten": lambda _attrs, x: x.reshape(-1),
