@@ -7,6 +7,7 @@ kernel are as they were, so that they cost nothing and TVM proves of them what i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,8 +18,8 @@ from tvm.ir.expr import TensorLoad
 from tvm.tirx.buffer import BufferType
 
 from distir_ext.compile.kernels.dtypes import is_float
-from distir_ext.compile.kernels.expressions import bind
 from distir_ext.compile.kernels.kernel_builder import KernelBuilder
+from distir_ext.compile.kernels.opaque import OpaqueFunction
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -120,7 +121,7 @@ def _reads(value: Any, variables: set[Any], *, calls: bool = False) -> bool:
 
 
 def _guarded(node: Any) -> Any:
-    return bind(node.a, lambda x: bind(node.b, lambda y: _divided(type(node), x, y)))
+    return _GUARDED[type(node)](node.ty, node.a, node.b)
 
 
 def _hidden(value: Any) -> Any:
@@ -139,7 +140,7 @@ def _divided(division: Any, x: Any, y: Any) -> Any:
     zero = tirx.const(0, bits.ty)
     is_zero = tirx.EQ(bits, zero)
     has_none = is_zero
-    if str(dtype.dtype).startswith("int"):
+    if not str(dtype.dtype).startswith("uint"):
         is_minus_one = tirx.EQ(tirx.bitwise_not(bits), zero)
         is_least_or_zero = tirx.EQ(tirx.shift_left(_hidden(x), tirx.const(1, bits.ty)), zero)
         has_none = tirx.Or(is_zero, tirx.And(is_minus_one, is_least_or_zero))
@@ -147,3 +148,9 @@ def _divided(division: Any, x: Any, y: Any) -> Any:
     if division not in _QUOTIENTS:
         return found
     return tirx.Mul(found, tirx.Cast(dtype, tirx.Not(is_zero)))
+
+
+_GUARDED = {
+    division: OpaqueFunction(division.__name__, functools.partial(_divided, division))
+    for division in _DIVISIONS
+}

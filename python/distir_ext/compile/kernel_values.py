@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
 from distir_ext.compile import integer_division, small_floats
-from distir_ext.compile.kernels import not_a_number
+from distir_ext.compile.kernels import not_a_number, opaque
 
 __all__ = ["fold_constants", "tir_pipeline"]
 
@@ -30,7 +30,7 @@ def fold_constants() -> tvm.transform.Pass:
         }
         exact = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
         for variable, function in kernels.items():
-            for rewrite in (*_before(for_cpu=True), _mapped(not_a_number.EXTREMES_OF_TWO)):
+            for rewrite in (*_before(for_cpu=True), _behind):
                 function = rewrite(function)
             exact.update_func(variable, function)
         folded = relax.transform.FoldConstant()(exact)
@@ -42,7 +42,7 @@ def fold_constants() -> tvm.transform.Pass:
 
 
 def tir_pipeline(*, for_cpu: bool) -> str:
-    """The name of TVM's default pipeline for kernels, with rewrites before and behind its passes.
+    """The name of TVM's default pipeline for kernels, with rewrites before its passes and behind.
 
     Args:
         for_cpu: Whether kernels are compiled by LLVM, and not for a device with floats of 8 bits.
@@ -52,12 +52,9 @@ def tir_pipeline(*, for_cpu: bool) -> str:
 
         def make() -> tuple[Any, ...]:
             lower, *finalize = tvm.tirx.get_tir_pipeline("default")
-            passes = [
-                *(_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)),
-                lower,
-                _map_kernels("KeepNaN", _mapped(not_a_number.EXTREMES_OF_TWO)),
-            ]
-            return tvm.transform.Sequential(passes), *finalize
+            before = [_map_kernels("KeepValues", each) for each in _before(for_cpu=for_cpu)]
+            lower = tvm.transform.Sequential([*before, lower])
+            return lower, *map(_with_values, finalize)
 
         compilation_pipeline.register_tir_pipeline(name, make)
     return name
@@ -67,6 +64,20 @@ def _before(*, for_cpu: bool) -> list[Rewrite]:
     of_cpus = [small_floats.REWRITES, small_floats.LAST] if for_cpu else []
     floats = map(_mapped, (*of_cpus, not_a_number.FOLDED))
     return [integer_division.guard_divisions, *floats]
+
+
+def _with_values(finalize: Callable[[], tvm.transform.Pass]) -> Callable[[], tvm.transform.Pass]:
+    """TVM's last passes, with the expressions of opaque functions behind all that simplifies."""
+
+    def passes() -> tvm.transform.Pass:
+        expand = _map_kernels("ExpandFunctions", _behind)
+        return tvm.transform.Sequential([finalize(), expand, tirx.transform.LowerIntrin()])
+
+    return passes
+
+
+def _behind(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    return opaque.expanded(function, not_a_number.EXTREMES_OF_TWO)
 
 
 def _mapped(rewrites: Any) -> Rewrite:

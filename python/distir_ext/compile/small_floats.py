@@ -6,8 +6,8 @@ computed of float32 and rounded once.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ import tvm_ffi
 from tvm import tirx
 
 from distir_ext.compile.kernels.dtypes import is_float
+from distir_ext.compile.kernels.expressions import bind
+from distir_ext.compile.kernels.opaque import OpaqueFunction
 
 __all__ = ["LAST", "REWRITES"]
 
@@ -58,13 +60,22 @@ def _dtype(value: Any) -> str:
     return str(value.ty.dtype)
 
 
-def _bits(value: int) -> Any:
-    return tirx.const(value, "uint32")
+def _bits(value: int, like: Any) -> Any:
+    return tirx.const(value, like.ty)
 
 
-def _let(value: Any, function: Callable[[Any], Any]) -> Any:
-    variable = tirx.Var("value", value.ty)
-    return tirx.Let(variable, value, function(variable))
+def _like(dtype: str, value: Any) -> str:
+    """A dtype with as many lanes as a value has."""
+    lanes = int(value.ty.dtype.lanes)
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def _reinterpret(dtype: str, value: Any) -> Any:
+    return tirx.reinterpret(_like(dtype, value), value)
+
+
+def _convert(dtype: str, value: Any) -> Any:
+    return tirx.Cast(_like(dtype, value), value)
 
 
 def _wide(value: Any) -> Any:
@@ -87,70 +98,104 @@ def _wide(value: Any) -> Any:
     if dtype == "bfloat16" and isinstance(value, _ARITHMETIC):
         return type(value)(_wide(value.a), _wide(value.b))
     name = getattr(value.op, "name", "") if isinstance(value, tvm.ir.Call) else ""
-    if name == "tirx.if_then_else":
+    if name == "prim.if_then_else":
         condition, *branches = value.args
         return tirx.if_then_else(condition, *map(_wide, branches))
     if dtype == "bfloat16":
         return tirx.Cast("float32", value)
     is_made_of_bits = name == "tirx.reinterpret" and _dtype(value.args[0]) == "uint8"
     bits = value.args[0] if is_made_of_bits else tirx.reinterpret("uint8", value)
-    return _let(bits.astype("uint32"), lambda bits: _of_bits(bits, dtype))
+    return _WIDE[dtype]("float32", bits)
 
 
-def _of_bits(bits: Any, dtype: str) -> Any:
+def _of_bits(dtype: str, bits: Any) -> Any:
+    """The float32 of a float of 8 bits."""
+    return bind(_convert("uint32", bits), lambda bits: _of_wide_bits(dtype, bits))
+
+
+def _of_wide_bits(dtype: str, bits: Any) -> Any:
     if dtype == "float8_e5m2":  # the first half of a float16
-        half = tirx.reinterpret("float16", (bits << _bits(8)).astype("uint16"))
-        return tirx.Cast("float32", half)
-    magnitude = bits & _bits(0x7F)
+        half = _reinterpret("float16", _convert("uint16", bits << _bits(8, bits)))
+        return _convert("float32", half)
+    magnitude = bits & _bits(0x7F, bits)
     shift = _MANTISSA - _FORMATS[dtype].mantissa
-    scale = tirx.const(2.0 ** (_BIAS - _FORMATS[dtype].bias), "float32")
-    number = tirx.reinterpret("float32", magnitude << _bits(shift)) * scale
-    nan = tirx.reinterpret("float32", _bits(0x7FC00000))
-    number = tirx.Select(magnitude == _bits(0x7F), nan, number)
-    sign = (bits & _bits(0x80)) << _bits(24)
-    return tirx.reinterpret("float32", tirx.reinterpret("uint32", number) | sign)
+    number = _reinterpret("float32", magnitude << _bits(shift, bits))
+    number = number * tirx.const(2.0 ** (_BIAS - _FORMATS[dtype].bias), number.ty)
+    nan = _reinterpret("float32", _bits(0x7FC00000, bits))
+    number = tirx.Select(tirx.EQ(magnitude, _bits(0x7F, bits)), nan, number)
+    sign = (bits & _bits(0x80, bits)) << _bits(24, bits)
+    return _reinterpret("float32", _reinterpret("uint32", number) | sign)
 
 
-def _narrow(value: Any, dtype: str) -> Any:
-    """The nearest number to a float32, the even one of two."""
+def _nearest(dtype: str, value: Any) -> Any:
+    """The bits of the nearest number to a float32, the even one of two."""
+
+    def of_bits(bits: Any) -> Any:
+        magnitude = bits & _bits(_MAGNITUDE, bits)
+        return bind(magnitude, lambda magnitude: _nearest_of_bits(dtype, bits, magnitude))
+
+    return bind(_reinterpret("uint32", value), of_bits)
+
+
+def _nearest_of_bits(dtype: str, bits: Any, magnitude: Any) -> Any:
     to = _FORMATS[dtype]
     shift = _MANTISSA - to.mantissa
 
-    def of_bits(bits: Any) -> Any:
-        return _let(bits & _bits(_MAGNITUDE), lambda magnitude: of(bits, magnitude))
+    def of(value: int) -> Any:
+        return _bits(value, bits)
 
-    def of(bits: Any, magnitude: Any) -> Any:
-        half = ((magnitude >> _bits(shift)) & _bits(1)) + _bits((1 << (shift - 1)) - 1)
-        number = ((magnitude + half) >> _bits(shift)) - _bits((_BIAS - to.bias) << to.mantissa)
-        # The last bit of this sum is the least number of the type.
-        base = float(2.0 ** (_MANTISSA - to.mantissa + 1 - to.bias))
-        subnormal = tirx.reinterpret("float32", magnitude) + tirx.const(base, "float32")
-        base_bits = int(np.float32(base).view("uint32"))
-        subnormal = tirx.reinterpret("uint32", subnormal) - _bits(base_bits)
-        least = int(np.float32(2.0 ** (1 - to.bias)).view("uint32"))
-        number = tirx.Select(magnitude < _bits(least), subnormal, number)
-        number = tirx.Select(number > _bits(to.above), _bits(to.above), number)
-        number = tirx.Select(magnitude > _bits(_INFINITY), _bits(to.nan), number)
-        sign = (bits & _bits(1 << 31)) >> _bits(24)
-        return tirx.reinterpret(dtype, (number | sign).astype("uint8"))
-
-    return _let(value, lambda value: _let(tirx.reinterpret("uint32", value), of_bits))
+    half = ((magnitude >> of(shift)) & of(1)) + of((1 << (shift - 1)) - 1)
+    number = ((magnitude + half) >> of(shift)) - of((_BIAS - to.bias) << to.mantissa)
+    # The last bit of this sum is the least number of the type.
+    base = float(2.0 ** (_MANTISSA - to.mantissa + 1 - to.bias))
+    subnormal = _reinterpret("float32", magnitude)
+    subnormal = _reinterpret("uint32", subnormal + tirx.const(base, subnormal.ty))
+    subnormal = subnormal - of(int(np.float32(base).view("uint32")))
+    least = int(np.float32(2.0 ** (1 - to.bias)).view("uint32"))
+    number = tirx.Select(magnitude < of(least), subnormal, number)
+    number = tirx.min(number, of(to.above))
+    number = tirx.Select(magnitude > of(_INFINITY), of(to.nan), number)
+    sign = (bits & of(1 << 31)) >> of(24)
+    return _convert("uint8", number | sign)
 
 
 def _odd(value: Any) -> Any:
     """A float64 as float32, with the last bit set where it is none: rounding it again is right."""
+    return bind(_convert("float32", value), lambda near: _odd_of_near(value, near))
 
-    def of(value: Any) -> Any:
-        return _let(tirx.Cast("float32", value), lambda near: of_near(value, near))
 
-    def of_near(value: Any, near: Any) -> Any:
-        back = tirx.Cast("float64", near)
-        bits = tirx.reinterpret("uint32", near)
-        below = tirx.Select(tirx.abs(back) > tirx.abs(value), bits - _bits(1), bits)
-        is_same = tirx.Or(back == value, tirx.isnan(value))
-        return tirx.reinterpret("float32", tirx.Select(is_same, bits, below | _bits(1)))
+def _odd_of_near(value: Any, near: Any) -> Any:
+    back = _convert("float64", near)
+    bits = _reinterpret("uint32", near)
+    below = tirx.Select(tirx.abs(back) > tirx.abs(value), bits - _bits(1, bits), bits)
+    is_same = tirx.Or(tirx.EQ(back, value), tirx.isnan(value))
+    return _reinterpret("float32", tirx.Select(is_same, bits, below | _bits(1, bits)))
 
-    return _let(value, of)
+
+def _keep_nan(value: Any) -> Any:
+    """A float32 that is NaN in bfloat16, too, if it is one.
+
+    TVM rounds a NaN as a number, and the carry of its bits ends in the sign. A NaN that bfloat16
+    has, of which no bits are cut off, stays as it is.
+    """
+    bits = _reinterpret("uint32", value)
+    is_cut = tirx.NE(bits & _bits(0xFFFF, bits), _bits(0, bits))
+    is_lost = tirx.And(tirx.isnan(value), is_cut)
+    return tirx.Select(is_lost, tirx.const(math.nan, value.ty), value)
+
+
+_WIDE = {
+    dtype: OpaqueFunction(f"of_{dtype}", functools.partial(_of_bits, dtype)) for dtype in _FORMATS
+}
+_NEAREST = {
+    dtype: OpaqueFunction(f"to_{dtype}", functools.partial(_nearest, dtype)) for dtype in _FORMATS
+}
+_ODD = OpaqueFunction("to_odd_float32", _odd)
+_KEEP_NAN = OpaqueFunction("keep_nan", _keep_nan)
+
+
+def _narrow(value: Any, dtype: str) -> Any:
+    return tirx.reinterpret(dtype, _NEAREST[dtype]("uint8", value))
 
 
 def _cast(node: Any) -> Any:
@@ -160,7 +205,7 @@ def _cast(node: Any) -> Any:
     value = _wide(node.value) if source in _SMALL else node.value
     if wanted not in _FORMATS:
         return _as(value, wanted)
-    value = _odd(value) if source == "float64" else value
+    value = _ODD("float32", value) if source == "float64" else value
     return _narrow(_as(value, "float32"), wanted)
 
 
@@ -171,27 +216,19 @@ def _let_value(node: Any) -> Any:
         if _dtype(cast.value) != "bfloat16" or _dtype(cast) != "float32":
             return cast
         bits = tirx.reinterpret("uint16", cast.value).astype("uint32")
-        return tirx.reinterpret("float32", bits << _bits(16))
+        return tirx.reinterpret("float32", bits << _bits(16, bits))
 
     value = tvm_ffi.structural_map(node.value, (tirx.Cast, by_bits))
     return node if value.same_as(node.value) else tirx.Let(node.var, value, node.body)
 
 
 def _store(node: Any) -> Any:
-    """TVM rounds a NaN to bfloat16 as a number, and the carry of its bits ends in the sign.
-
-    A NaN that bfloat16 has, of which no bits are cut off, stays as it is.
-    """
     value = node.value
     if not isinstance(value, tirx.Cast) or _dtype(value) != "bfloat16":
         return node
     if not is_float(_dtype(value.value)):
         return node
-    wide = _as(value.value, "float32")
-    is_cut = (tirx.reinterpret("uint32", wide) & _bits(0xFFFF)) != _bits(0)
-    is_lost = tirx.And(tirx.isnan(wide), is_cut)
-    kept = tirx.Select(is_lost, tirx.FloatImm("float32", math.nan), wide)
-    kept = tirx.Cast("bfloat16", kept)
+    kept = tirx.Cast("bfloat16", _KEEP_NAN("float32", _as(value.value, "float32")))
     return tirx.BufferStore(node.buffer, kept, node.indices)
 
 
@@ -218,7 +255,7 @@ def _comparison(node: Any) -> Any:
     return type(node)(_wide(node.a), _wide(node.b)) if _dtype(node.a) in _SMALL else node
 
 
-_MOVES = ("tirx.reinterpret", "tirx.if_then_else")
+_MOVES = ("tirx.reinterpret", "prim.if_then_else")
 
 
 def _call(node: tvm.ir.Call) -> Any:

@@ -9,14 +9,14 @@ from tvm import te, tirx
 
 from distir_ext.compile.kernels.dtypes import is_small_float
 
-__all__ = ["bind", "is_nan"]
+__all__ = ["bind", "is_nan", "widened"]
 
 
 def bind(value: Any, function: Callable[[Any], Any]) -> Any:
     """The function of a value, which is computed once however often the function uses it."""
     if isinstance(value, te.TensorSlice):
         value = value.asobject()
-    if isinstance(value, tirx.Var):
+    if isinstance(value, tirx.Var | tirx.IntImm | tirx.FloatImm):
         return function(value)
     variable = tirx.Var("value", value.ty)
     return tirx.Let(variable, value, function(variable))
@@ -24,4 +24,12 @@ def bind(value: Any, function: Callable[[Any], Any]) -> Any:
 
 def is_nan(value: Any) -> Any:
     """Returns the expression that a float of any dtype is NaN."""
-    return tirx.isnan(value.astype("float32") if is_small_float(value.ty.dtype) else value)
+    return tirx.isnan(widened(value))
+
+
+def widened(value: Any) -> Any:
+    """Returns a float with fewer bits as float32, and others as they are."""
+    dtype = value.ty.dtype
+    lanes = "" if dtype.lanes == 1 else f"x{dtype.lanes}"
+    scalar = str(dtype).removesuffix(lanes)
+    return value.astype(f"float32{lanes}") if is_small_float(scalar) else value

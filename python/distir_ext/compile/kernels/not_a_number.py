@@ -23,8 +23,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
 
+from distir_ext.compile.kernels import opaque
 from distir_ext.compile.kernels.dtypes import is_float
-from distir_ext.compile.kernels.expressions import bind, is_nan
+from distir_ext.compile.kernels.expressions import is_nan, widened
 from distir_ext.compile.kernels.kernel_builder import KernelBuilder
 
 __all__ = ["EXTREMES_OF_TWO", "FOLDED", "legalizations"]
@@ -161,10 +162,6 @@ def _of_floats(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda node: rewrite(node) if is_float(node.a.ty.dtype) else node
 
 
-def _bool(value: bool) -> Any:
-    return tirx.const(value, "bool")
-
-
 def _hide_zeros(value: Any) -> Any:
     """An operand whose zeros the simplifier does not know, if it may become one of them."""
     if isinstance(value, tirx.FloatImm):
@@ -178,7 +175,7 @@ def _hide_zeros(value: Any) -> Any:
         return tirx.Select(value.condition, *branches)
     if isinstance(value, tirx.Let):
         return tirx.Let(value.var, value.value, _hide_zeros(value.body))
-    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
         condition, *branches = value.args
         return tirx.if_then_else(condition, *map(_hide_zeros, branches))
     return value
@@ -197,6 +194,28 @@ def _keep_difference(node: Any) -> Any:
     return tirx.Add(a, tirx.Mul(b, tirx.FloatImm(b.ty.dtype, -1.0)))
 
 
+def _equal(a: Any, b: Any) -> Any:
+    """A comparison of operands that TVM does not take for one and the same."""
+    dtype = b.ty.dtype
+    bits = str(dtype).replace("float", "uint")
+    return tirx.EQ(a, tirx.reinterpret(dtype, tirx.reinterpret(bits, b)))
+
+
+_EQUAL = opaque.OpaqueFunction("equal", _equal, repeats=False)
+
+
+def _keep_equality(node: Any) -> Any:
+    a, b = (widened(opaque.hide_selections(value)) for value in (node.a, node.b))
+    equal = _EQUAL(node.ty, a, b)
+    return equal if isinstance(node, tirx.EQ) else tirx.Not(equal)
+
+
+def _keep_order(node: Any) -> Any:
+    """A comparison of which the simplifier does not take the contrary for one."""
+    ordered = type(node)(*map(opaque.hide_selections, (node.a, node.b)))
+    return tirx.Select(ordered, tirx.const(True, "bool"), tirx.const(False, "bool"))
+
+
 def _keep_bound_zero(node: Any) -> Any:
     """A variable that the simplifier would replace by its value."""
     if not isinstance(node.value, tirx.FloatImm) or node.value.value != 0:
@@ -207,20 +226,15 @@ def _keep_bound_zero(node: Any) -> Any:
     return tirx.Bind(node.var, hidden)
 
 
-# Equal values that are written in the same way may be folded to true, and then are no NaN.
 FOLDED = (
     ((tirx.Add, tirx.Mul, tirx.Div, tirx.FloorDiv), _of_floats(_keep_zeros)),
     (tirx.Sub, _of_floats(_keep_difference)),
     ((tirx.Let, tirx.Bind), _keep_bound_zero),
     (
         (tirx.LT, tirx.LE, tirx.GT, tirx.GE),
-        _of_floats(lambda node: tirx.Select(node, _bool(True), _bool(False))),
+        _of_floats(_keep_order),
     ),
-    (tirx.EQ, _of_floats(lambda node: tirx.Select(node, tirx.Not(is_nan(node.a)), _bool(False)))),
-    (
-        tirx.NE,
-        _of_floats(lambda node: tirx.Select(tirx.EQ(node.a, node.b), is_nan(node.a), _bool(True))),
-    ),
+    ((tirx.EQ, tirx.NE), _of_floats(_keep_equality)),
 )
 """For ``tvm_ffi.structural_map`` before kernels are lowered."""
 
@@ -228,20 +242,15 @@ FOLDED = (
 # ---- maxima and minima
 
 
-def _select(compare: Callable[..., Any]) -> Callable[[Any], Any]:
-    def rewrite(node: Any) -> Any:
+def _extreme(compare: Callable[..., Any]) -> Callable[[Any], Callable[..., Any] | None]:
+    def select(a: Any, b: Any) -> Any:
         """One of two by a comparison, which is false for NaN: then it is the second one."""
-        a, b = node.a, node.b
         if _is_number(b):
             a, b = b, a
-        if _is_number(a):
-            return bind(b, lambda b: tirx.Select(compare(a, b), a, b))
-        return bind(
-            a,
-            lambda a: bind(b, lambda b: tirx.Select(tirx.Or(compare(a, b), is_nan(a)), a, b)),
-        )
+        is_first = compare(a, b)
+        return tirx.Select(is_first if _is_number(a) else tirx.Or(is_first, is_nan(a)), a, b)
 
-    return rewrite
+    return lambda node: select if is_float(node.a.ty.dtype) else None
 
 
 def _is_number(value: Any) -> bool:
@@ -249,9 +258,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, tirx.FloatImm) and not math.isnan(value.value)
 
 
-EXTREMES_OF_TWO = (
-    (tirx.Max, _of_floats(_select(tirx.GT))),
-    (tirx.Min, _of_floats(_select(tirx.LT))),
-    (tirx.NE, _of_floats(lambda node: tirx.Not(tirx.EQ(node.a, node.b)))),
-)
-"""For ``tvm_ffi.structural_map`` behind all that simplifies kernels."""
+EXTREMES_OF_TWO = {tirx.Max: _extreme(tirx.GT), tirx.Min: _extreme(tirx.LT)}
+"""Operators and what they are, for :func:`opaque.expanded` behind all that simplifies kernels."""
