@@ -249,7 +249,7 @@ def _reads(*values: Any) -> set[Any]:
     found: set[Any] = set()
 
     def see(node: Any) -> None:
-        found.add(tvm_ffi.StructuralKey(node))
+        found.add(tvm_ffi.StructuralKey(node))  # type: ignore[call-arg]
 
     for value in values:
         tvm_ffi.structural_walk(value, (TensorLoad, see))
