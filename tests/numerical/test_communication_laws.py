@@ -188,16 +188,11 @@ SHARDS = 4
 LONG = 64
 """A multiple of the shards."""
 
-UNEVEN = "the target is gathered where shards do not divide it"
 SHORT = "the result has fewer elements than shards, so the operand is gathered"
 KEYS = "the bias is gathered where shards do not divide the keys"
 KNOWN: dict[tuple[str, str], str] = {
     (op, letter): why
     for op, letters, why in (
-        ("relax.slice_scatter", "t", UNEVEN),
-        ("relax.scatter_elements", "t", UNEVEN),
-        ("relax.scatter_nd", "t", UNEVEN),
-        ("relax.index_put", "tuv", UNEVEN),
         ("relax.nn.conv3d_transpose", "pqr", SHORT),
         ("relax.nn.max_pool1d", "p", SHORT),
         ("relax.nn.avg_pool1d", "p", SHORT),

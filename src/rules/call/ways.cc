@@ -63,7 +63,10 @@ class Ways {
     tried_.push_back(Shardings(given_));
     stays_replicated_ = is_final;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
-      if (rule.IsCombined(f) && rule.factors[f].Is<ReductionFactor>()) stays_replicated_ = false;
+      const DecomposedFactor* decomposed = rule.factors[f].decomposed();
+      const bool has_statistics =
+          decomposed != nullptr && decomposed->exchanged == Exchanged::kStatistics;
+      if (rule.IsCombined(f) || has_statistics) stays_replicated_ = false;
     }
   }
 

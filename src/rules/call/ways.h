@@ -53,8 +53,8 @@ struct TensorChoice {
  * \param choices One per factor that may be sharded.
  * \param tensors What each tensor gives the factors.
  * \param is_final False while tensors that have no axes may still get them. True: those stay
- * replicated in a way in which they stay as they are, unless the call combines shards, whose work
- * that would repeat on all devices.
+ * replicated in a way in which they stay as they are, unless the call combines shards, or has
+ * statistics of them, whose work that would repeat on all devices.
  */
 std::vector<FactorChoice> CheapestWay(const FactorRule& rule, std::vector<FactorChoice> choices,
                                       const std::vector<TensorChoice>& tensors, bool is_final,

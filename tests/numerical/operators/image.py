@@ -244,7 +244,7 @@ def resizing() -> Iterator[Case]:
     yield Case(
         "relax.image.affine_grid",
         "",
-        (Operand((8, 2, 3), "n.."),),
+        (Operand((12, 2, 3), "n.."),),
         ("n...",),
         lambda x: image.affine_grid(x, (4, 6)),
     )
