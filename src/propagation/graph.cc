@@ -291,7 +291,11 @@ class GraphBuilder {
       if (joined.defined() && !from.same_as(joined)) return {};
       joined = from;
     }
-    return joined.defined() ? Joined{SlotsOf(joined)[0], dim} : Joined();
+    if (!joined.defined()) return {};
+    const SlotList slots = SlotsOf(joined);
+    if (slots.size() != 1 || dim >= static_cast<int>(graph_.slots[slots[0]].sizes.size()))
+      return {};
+    return {slots[0], dim};
   }
 
   /*! \brief Links a join to the tensor whose parts it joins, since the parts may be too short for
