@@ -6,6 +6,7 @@
 namespace distir::decompose {
 
 bool DecomposedCall::IsDecomposed(size_t operand, int dim) const {
+  if (sharding.operands[operand].dims[dim].empty()) return false;
   for (int f : rule.operands[operand][dim]) {
     if (rule.factors[f].Is<rules::DecomposedFactor>() && !sharding.factors[f].empty()) return true;
   }

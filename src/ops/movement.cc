@@ -206,8 +206,8 @@ int64_t SizeOf(const ir::Type& type, int dim) {
 }
 int64_t SizeOf(const ir::Expr& x, int dim) { return SizeOf(TensorTypeOf(x), dim); }
 
-/*! \brief A segment that is replicated since it is shorter than there are shards: every device adds
- * what it has. */
+/*! \brief A segment that is shorter than there are shards: every device adds what it has to a
+ * replicated one. */
 ir::Expr LookUpSegment(const ir::Expr& x, int dim, const Segment& segment, Writer* w) {
   const DLDataType dtype = DtypeOf(x);
   const bool is_bool = dtype.code == kDLBool;
@@ -217,6 +217,11 @@ ir::Expr LookUpSegment(const ir::Expr& x, int dim, const Segment& segment, Write
   positions = w->Write(ir::make::kAdd, positions, scalar(segment.source));
   const mesh::AxisList axes = w->ShardingOf(x).dims[dim];
   return w->Cast(LookUpRows(is_bool ? w->Cast(x, kInt8) : x, positions, dim, axes, w), dtype);
+}
+
+/*! \brief True if a result has fewer elements along a dimension than the operand has shards. */
+bool IsShort(const DecomposedCall& call, size_t result, int dim) {
+  return call.sharding.results[result].dims[dim] != call.sharding.operands[0].dims[dim];
 }
 
 std::optional<Movement> FlipMovement(const OpView& view) {
@@ -282,12 +287,12 @@ ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
     x = w->Write(ir::make::kStridedSlice, x, ir::MakeTuple(rest[0]), ir::MakeTuple(rest[1]),
                  ir::MakeTuple(rest[2]), ir::MakeTuple(rest[3]), false);
   }
-  const mesh::Sharding& result = call.sharding.results[0];
+  auto is_short = [&call](int dim) { return IsShort(call, 0, dim); };
   std::stable_partition(moved.begin(), moved.end(),
-                        [&result](const auto& each) { return result.dims[each.first].empty(); });
+                        [&](const auto& each) { return is_short(each.first); });
   for (const auto& [dim, segment] : moved) {
-    x = result.dims[dim].empty() ? LookUpSegment(x, dim, segment, w)
-                                 : w->Move(x, dim, segment.count, {segment});
+    x = is_short(dim) ? LookUpSegment(x, dim, segment, w)
+                      : w->Move(x, dim, segment.count, {segment});
   }
   return x;
 }
@@ -424,6 +429,8 @@ ir::Expr DecomposeConcat(const DecomposedCall& call, Writer* w) {
     for (const auto& [from, segment] : moved) segments.push_back(segment);
     return w->Move(joined[0].x, dim, size, segments);
   }
+  if (std::none_of(joined.begin(), joined.end(), [](const Joined& x) { return x.is_sharded; }))
+    return w->Write(ir::make::kConcat, call.arg(0), int64_t(dim));
   ffi::Array<ir::Expr> blocks;
   for (const Joined& each : joined) {
     ir::Expr even = each.is_sharded ? w->Even(each.x, dim) : each.x;
@@ -451,7 +458,7 @@ ir::Expr DecomposeSplit(const DecomposedCall& call, Writer* w) {
   int64_t begin = 0, block = 0;
   for (size_t i = 0; i < types.size(); ++i) {
     const int64_t size = SizeOf(types[i], axis);
-    if (call.sharding.results[i].dims[axis].empty()) {
+    if (IsShort(call, i, axis)) {
       fields.push_back(LookUpSegment(x, axis, {begin, 0, 1, size}, w));
     } else {
       fields.push_back(x);  // for now
@@ -499,8 +506,9 @@ bool PadsZeros(const OpView& view) {
 
 const Operators kMovement("indexing",
                           {"others", "", "axis, where an extent is unknown",
-                           "axis: every shard gets the elements that it lacks; tensors of fewer "
-                           "elements than shards are replicated"},
+                           "axis: every shard gets the elements that it lacks; operands of fewer "
+                           "elements than shards are replicated, results take the first axes that "
+                           "they have elements for, or none"},
                           {Operator("relax.concat", Concat)
                                .Joins(ConcatDim)
                                .Decompose(DecomposeConcat)
@@ -519,8 +527,7 @@ const Operators kSlice(
     "indexing",
     {"dimensions that are not cut or padded", "", "others, where an extent is unknown",
      "others: every shard gets the elements that it lacks; a slice of fewer elements than shards "
-     "is "
-     "replicated"},
+     "takes the first axes that it has elements for, or none"},
     {Operator("relax.strided_slice", StridedSlice)
          .Decompose(DecomposeStridedSlice)
          .Moves(SliceMovement)

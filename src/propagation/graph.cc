@@ -251,7 +251,10 @@ class GraphBuilder {
     parts_.Note(var, call, rules::StripDistribution(result_ty));
     Node node;
     node.rule = known_rules_.Of(call, result_ty, &kernels_, warns_ ? &graph_.name : nullptr);
-    if (JoinsOneTensor(call)) node.rule = Unblocked(*node.rule);
+    if (const Joined joined = JoinedTensor(call); joined.slot >= 0) {
+      node.rule = Unblocked(*node.rule);
+      AddWhole(call, joined, results[0]);
+    }
     for (const ir::Expr& arg : call.args()) Append(SlotsOf(arg), &node.operands);
     node.results = results;
     if (rules::FindOperator(call.op()) != nullptr) RequireDtypes(var, call, node.operands);
@@ -264,26 +267,54 @@ class GraphBuilder {
     graph_.nodes.push_back(std::move(node));
   }
 
-  /*! \brief True if a call joins parts of one tensor, as a roll does; constants may be among them.
-   */
-  bool JoinsOneTensor(const ir::Call& call) {
+  /*! \brief The one tensor whose parts a call joins along a dimension, as a roll does; constants
+   * may be among them. */
+  struct Joined {
+    int slot = -1;  // none
+    int dim = -1;
+  };
+
+  Joined JoinedTensor(const ir::Call& call) {
     const rules::Operator* record = rules::FindOperator(call.op());
-    if (record == nullptr || record->joined_dim == nullptr) return false;
+    if (record == nullptr || record->joined_dim == nullptr) return {};
     auto tuple = ir::Tuple::Cast(call.args()[0]);
-    if (!tuple.defined()) return false;
+    if (!tuple.defined()) return {};
     const int dim = record->joined_dim(rules::ViewCall(call, call.ty()));
-    if (dim < 0) return false;
-    const ffi::Object* joined = nullptr;
+    if (dim < 0) return {};
+    ir::Expr joined;
     for (const ir::Expr& operand : tuple.fields()) {
       const SlotList slots = SlotsOf(operand);
       if (slots.size() != 1 || dim >= static_cast<int>(graph_.slots[slots[0]].sizes.size()))
-        return false;
+        return {};
       if (graph_.slots[slots[0]].is_constant) continue;
-      const ffi::Object* from = parts_.Of(operand, dim, graph_.slots[slots[0]].sizes[dim]).of.get();
-      if (joined != nullptr && from != joined) return false;
+      const ir::Expr from = parts_.Of(operand, dim, graph_.slots[slots[0]].sizes[dim]).of;
+      if (joined.defined() && !from.same_as(joined)) return {};
       joined = from;
     }
-    return joined != nullptr;
+    if (!joined.defined()) return {};
+    const SlotList slots = SlotsOf(joined);
+    if (slots.size() != 1 || dim >= static_cast<int>(graph_.slots[slots[0]].sizes.size()))
+      return {};
+    return {slots[0], dim};
+  }
+
+  /*! \brief Links a join to the tensor whose parts it joins, since the parts may be too short for
+   * the shards that both have. */
+  void AddWhole(const ir::Call& call, const Joined& joined, int result) {
+    const rules::Sizes& before = graph_.slots[joined.slot].sizes;
+    const rules::Sizes& after = graph_.slots[result].sizes;
+    const int64_t from = before[joined.dim], to = after[joined.dim];
+    if (from <= 0 || to <= 0) return;
+    rules::FactorRule rule = rules::IdentityRule(after);
+    rule.is_pass_through = false;
+    rule.factors[joined.dim].size = std::max(from, to);
+    rule.factors[joined.dim].kind = rules::DecomposedFactor{rules::Exchanged::kMoved};
+    rule.operands[0][joined.dim].extent = from;
+    rule.results[0][joined.dim].extent = to;
+    graph_.nodes.push_back({graph_.rules.Add(std::move(rule)),
+                            {joined.slot},
+                            {result},
+                            ir::Op::Cast(call.op()).name()});
   }
 
   const rules::FactorRule* Unblocked(rules::FactorRule rule) {

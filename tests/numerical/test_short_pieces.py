@@ -23,9 +23,11 @@ def rolled(x, by, size):
     return R.concat([cut(x, size - by, size), cut(x, 0, size - by)], 0)
 
 
-def shifted(x, size):
-    columns = x.ty.shape.values[1]
-    return R.concat([R.zeros(relax.ShapeExpr([1, columns]), x.ty.dtype), cut(x, 0, size - 1)], 0)
+def shifted(x, size, parameter=None):
+    """One row of zeros in front of all but the last row; a slice has the type of a parameter."""
+    ty = (x if parameter is None else parameter).ty
+    zeros = R.zeros(relax.ShapeExpr([1, ty.shape.values[1]]), ty.dtype)
+    return R.concat([zeros, cut(x, 0, size - 1)], 0)
 
 
 def reflected(x, size):
@@ -73,6 +75,11 @@ def test_only_what_crosses_is_sent():
 
 def programs(size):
     yield lambda x: cut(x, size - 1, size), lambda x: x[-1:]
+    yield lambda x: R.flip(cut(x, 1, 1 + size // 2), 0), lambda x: x[1 : 1 + size // 2][::-1]
+    yield (
+        lambda x: R.concat([cut(x, 0, 4), shifted(cut(x, 0, 4), 4, x)], 1),
+        lambda x: np.concatenate([x[:4], np.pad(x[:3], ((1, 0), (0, 0)))], 1),
+    )
     yield lambda x: cut(x, size - 1, 0, -4), lambda x: x[:0:-4]
     yield lambda x: rolled(x, 2, size), lambda x: np.roll(x, 2, 0)
     yield lambda x: reflected(x, size), lambda x: np.pad(x, ((2, 3), (0, 0)), "reflect")[:-1]

@@ -156,7 +156,14 @@ PATTERNS = {
         "relax.strided_slice",
         "relax.take",
     },
-    "target/cpu/dispatch_matmul.cc": {"relax.matmul", "relax.einsum", "relax.permute_dims"},
+    # What libraries compute, and what they compute behind it.
+    "target/products/contraction.cc": {"relax.matmul", "relax.einsum"},
+    "target/products/products.cc": {
+        "relax.add",
+        "relax.nn.gelu_tanh",
+        "relax.nn.relu",
+        "relax.permute_dims",
+    },
     # What programs of the virtual machine allocate and call.
     "analysis/step_names.cc": {"relax.invoke_closure", "relax.invoke_pure_closure"},
     "analysis/program_steps.cc": {
@@ -191,6 +198,7 @@ def relax_names(names: str) -> set[str]:
 # Kernels for operators, written in Python.
 KERNELS = {
     "compile/kernels/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
+    "compile/kernels/flash_attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
     "compile/kernels/cpu_math.py": {
         "relax.exp",
         "relax.mean",

@@ -64,7 +64,8 @@ AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t fact
 }
 
 /*! \brief True if a result has all the elements, and no operand enough of them, for the shards of a
- * factor: the call is computed replicated, and its result cut. */
+ * factor: every shard of the result takes its elements from whole operands, or from tensors that
+ * these are parts of (rules/parts.h). */
 bool HasOnlyShortOperands(const FactorRule& rule, size_t factor, const AxisList& axes) {
   if (!rule.factors[factor].moves()) return false;
   for (const TensorFactors& tensor : rule.operands) {
@@ -129,20 +130,23 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
                          operand_elements[source]});
     }
   }
-  choices.erase(std::remove_if(choices.begin(), choices.end(),
-                               [&rule](const FactorChoice& choice) {
-                                 return HasOnlyShortOperands(rule, choice.factor, choice.axes);
-                               }),
-                choices.end());
   std::stable_sort(choices.begin(), choices.end(),
                    [&rule](const FactorChoice& a, const FactorChoice& b) {
                      bool a_waits = rule.factors[a.factor].Is<DecomposedFactor>();
                      bool b_waits = rule.factors[b.factor].Is<DecomposedFactor>();
                      return a_waits != b_waits ? b_waits : a.priority > b.priority;
                    });
+  // Nothing is exchanged for these, so they have what axes the others leave.
+  const auto from_whole =
+      std::stable_partition(choices.begin(), choices.end(), [&rule](const FactorChoice& choice) {
+        return !HasOnlyShortOperands(rule, choice.factor, choice.axes);
+      });
+  const std::vector<FactorChoice> last(from_whole, choices.end());
+  choices.erase(from_whole, choices.end());
   if (cost != nullptr)
     choices = CheapestWay(rule, std::move(choices), Tensors(rule, candidates, operand_elements),
                           /*is_final=*/true, *cost);
+  choices.insert(choices.end(), last.begin(), last.end());
 
   CallSharding call;
   call.factors = Assign(rule, choices);

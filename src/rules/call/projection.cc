@@ -1,6 +1,7 @@
 // Projects shardings of tensors to factors, and composes them back.
 #include "rules/call/projection.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace distir::rules {
@@ -24,6 +25,31 @@ bool DividesInto(const FactorRule& rule, const FactorList& dim, int64_t shards) 
   return size % shards == 0;
 }
 
+/*! \brief The longest prefix of `axes` with an element for each shard. */
+AxisList PrefixWithin(const AxisList& axes, int64_t size) {
+  AxisList prefix;
+  int64_t shards = 1;
+  for (const AxisRef& ref : axes) {
+    shards *= ref.size;
+    if (shards > size) break;
+    prefix.push_back(ref);
+  }
+  return prefix;
+}
+
+bool IsResult(const FactorRule& rule, const TensorFactors& tensor) {
+  return std::any_of(rule.results.begin(), rule.results.end(),
+                     [&tensor](const TensorFactors& result) { return &result == &tensor; });
+}
+
+/*! \brief The axes that a factor gives a dimension that it alone makes up. */
+AxisList AxesOf(const FactorList& dim, const AxisList& axes, bool is_result) {
+  AxisList taken = axes;
+  if (!dim.HasRoomFor(mesh::NumShards(axes)))
+    taken = is_result ? PrefixWithin(axes, dim.extent) : AxisList();
+  return taken.size() > 1 ? mesh::Canonical(taken) : taken;
+}
+
 }  // namespace
 
 AxisList FittingPrefix(const AxisList& axes, int64_t size) {
@@ -44,13 +70,7 @@ AxisList FittingPrefix(const AxisList& axes, int64_t size) {
 
 AxisList FittingPrefix(const AxisList& axes, const Factor& factor) {
   if (!factor.may_be_uneven || factor.size < 0) return FittingPrefix(axes, factor.size);
-  AxisList prefix;
-  int64_t shards = 1;
-  for (const AxisRef& ref : axes) {
-    shards *= ref.size;
-    if (shards > factor.size) break;
-    prefix.push_back(ref);
-  }
+  AxisList prefix = PrefixWithin(axes, factor.size);
   const bool takes_all = prefix.size() == axes.size();
   return factor.is_grained && !takes_all ? FittingPrefix(axes, factor.size) : prefix;
 }
@@ -81,8 +101,7 @@ Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
     AxisList& axes = sharding.dims[d];
     if (tensor[d].size() == 1) {
       const AxisList& only = factors[tensor[d][0]];
-      if (!only.empty() && tensor[d].HasRoomFor(mesh::NumShards(only)))
-        axes = only.size() > 1 ? mesh::Canonical(only) : only;
+      if (!only.empty()) axes = AxesOf(tensor[d], only, IsResult(rule, tensor));
       continue;
     }
     for (int f : tensor[d]) {

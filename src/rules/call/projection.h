@@ -31,7 +31,8 @@ mesh::AxisList FittingPrefix(const mesh::AxisList& axes, const Factor& factor);
 void Project(const FactorRule& rule, const TensorFactors& tensor, const mesh::Sharding& sharding,
              FactorShardings* out);
 
-/*! \brief The sharding of a tensor whose factors are sharded so. */
+/*! \brief The sharding of a tensor, one of the operands or results of the rule, whose factors are
+ * sharded so. */
 mesh::Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
                        const FactorShardings& factors);
 

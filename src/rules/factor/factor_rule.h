@@ -119,8 +119,8 @@ struct Factor {
 struct FactorList : SmallVector<int, 2> {
   using SmallVector::SmallVector;
   /*! \brief Elements of the dimension, if elements move between dimensions of different extents
-   * along its only factor; -1: as its factors say. A dimension that has fewer elements than shards
-   * is replicated, while longer ones stay sharded. */
+   * along its only factor; -1: as its factors say. If it has fewer elements than shards, that of an
+   * operand is replicated and a result takes a prefix of the axes; longer ones stay sharded. */
   int64_t extent = -1;
 
   /*! \brief True if there is an element for each of this many shards, as far as `extent` says. */
