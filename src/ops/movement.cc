@@ -239,7 +239,7 @@ ir::Expr DecomposeFlip(const DecomposedCall& call, Writer* w) {
   return w->Move(call.arg(0), movement.dim, movement.segments[0].count, movement.segments);
 }
 
-/*! \brief What a slice of known place takes along its axis number `i`. */
+/*! \brief The elements that a slice of known place takes along its axis number `i`. */
 Segment SliceSegment(const ir::Call& call, size_t i, int64_t size, int64_t sliced) {
   const int64_t begin = (*IntegersOf(call.args()[2]))[i];
   const int64_t stride = call.args().size() > 4 ? (*IntegersOf(call.args()[4]))[i] : 1;

@@ -150,7 +150,7 @@ def arrays_of(cases, dtype):
 
 
 def count(what):
-    """How often the stand-in did something since this was asked last."""
+    """Counts what the stand-in did since this was asked last."""
     return HOST.cuda_on_host_count(what.encode())
 
 

@@ -44,7 +44,7 @@ int TypeOf(DLDataType dtype) {
   TVM_FFI_UNREACHABLE();
 }
 
-/*! \brief What is added to a product, and the activation. */
+/*! \brief Terms that are added to a product, and the activation. */
 struct Terms {
   std::optional<TensorView> bias, addend;
   int activation = 0;
@@ -78,7 +78,7 @@ Matrix MatrixOf(const ContractionAxis& rows, const ContractionAxis& cols, Operan
   return matrix;
 }
 
-/*! \brief Where an outer loop over products stands. */
+/*! \brief Offsets of the tensors at a step of the outer loops over products. */
 std::array<int64_t, 3> OffsetsOf(const std::vector<ContractionAxis>& loops, int64_t index) {
   std::array<int64_t, 3> offsets = {0, 0, 0};
   for (size_t i = loops.size(); i-- > 0;) {

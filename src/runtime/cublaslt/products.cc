@@ -17,7 +17,7 @@ using nccl::Cuda;
 
 namespace {
 
-// What NVIDIA recommends for Hopper (the documentation of cublasSetWorkspace).
+// NVIDIA's recommendation for Hopper (the documentation of cublasSetWorkspace).
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int64_t kBestAlignment = 256;
 // Products whose sizes change with each call are not kept without end.

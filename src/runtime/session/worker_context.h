@@ -91,7 +91,7 @@ class WorkerContext {
   Traffic traffic_;
 
  public:
-  /*! \brief What multiplies matrices on the worker's GPU; null until it does. It ends before the
+  /*! \brief Products of matrices on the worker's GPU; null until there is one. It ends before the
    * communicator, whose stream it uses. */
   std::shared_ptr<cublaslt::LtProducts> products;
 };

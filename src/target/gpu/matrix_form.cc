@@ -115,7 +115,7 @@ const char* LacksMatrixForm(const Contraction& contraction, const ir::TensorType
   std::vector<int64_t> batches;
   for (const Role role : {Role::kRows, Role::kColumns}) {
     if (chosen[role].size() > 1) return "matrices with no innermost dimension";
-    // Where nothing says which axis makes the rows it is the largest, as the runtime chooses.
+    // The largest axis makes the rows if nothing says which one, as the runtime chooses.
     int own = chosen[role].empty() ? -1 : *chosen[role].begin();
     for (size_t a = 0; own < 0 && a < form.axes.size(); ++a) {
       if (form.axes[a].role == role) own = static_cast<int>(a);

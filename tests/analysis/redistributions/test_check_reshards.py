@@ -37,8 +37,8 @@ def test_an_error_has_the_redistribution_its_cause_and_what_to_state():
     first, second, *rest = text.splitlines()
     assert first == "nobody asked for 1 redistribution, but two sides disagree:"
     assert second == (
-        "lv4: ('dp', 'tp') -> (None, 'tp') for relax.matmul: 1 x all_gather, 512 B per device, "
-        "12.3 us in `main`"
+        "lv5: ('dp', None), partial sum over 'tp' -> (None, 'dp') for relax.multiply: 1 x "
+        "reduce_scatter, exchange, 1.79 kB per device, 27.1 us in `main`"
     )
     assert any("stated by an annotation or a type of `x` in `main`" in line for line in rest)
     assert any(line.startswith("    instead, state {'gate': ('dp', None)}") for line in rest)
@@ -70,9 +70,10 @@ def test_the_pass_runs_among_others():
 
 def test_what_is_cheap_is_let_through():
     mod = gated()
-    assert messages(mod, reshards="warn", reshards_above=511)
-    assert messages(mod, reshards="warn", reshards_above=512) == []
-    assert "of more than 511 B per device" in messages(mod, reshards="warn", reshards_above=511)[0]
+    assert messages(mod, reshards="warn", reshards_above=1791)
+    assert messages(mod, reshards="warn", reshards_above=1792) == []
+    (told,) = messages(mod, reshards="warn", reshards_above=1791)
+    assert "of more than 1.79 kB per device" in told
 
 
 def test_a_lowered_program_is_the_same_with_and_without_the_check():

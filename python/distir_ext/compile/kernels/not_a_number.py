@@ -25,7 +25,7 @@ from tvm import relax, te, tirx
 
 from distir_ext.compile.kernels import opaque
 from distir_ext.compile.kernels.dtypes import is_float
-from distir_ext.compile.kernels.expressions import is_nan, widened
+from distir_ext.compile.kernels.expressions import widened
 from distir_ext.compile.kernels.kernel_builder import KernelBuilder
 
 __all__ = ["EXTREMES_OF_TWO", "FOLDED", "legalizations"]
@@ -247,8 +247,11 @@ def _extreme(compare: Callable[..., Any]) -> Callable[[Any], Callable[..., Any] 
         """One of two by a comparison, which is false for NaN: then it is the second one."""
         if _is_number(b):
             a, b = b, a
-        is_first = compare(a, b)
-        return tirx.Select(is_first if _is_number(a) else tirx.Or(is_first, is_nan(a)), a, b)
+        if _is_number(a):
+            return tirx.Select(compare(a, b), a, b)
+        # TVM writes isnan, != and ! of vectors for CUDA as such of numbers.
+        value = widened(a)
+        return tirx.Select(compare(a, b), a, tirx.Select(tirx.EQ(value, value), b, a))
 
     return lambda node: select if is_float(node.a.ty.dtype) else None
 

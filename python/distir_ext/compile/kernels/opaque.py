@@ -245,7 +245,7 @@ def _is_selection(node: Any) -> bool:
 
 
 def _reads(*values: Any) -> set[Any]:
-    """What is read, with the places."""
+    """Lists the reads in some expressions, with their places."""
     found: set[Any] = set()
 
     def see(node: Any) -> None:
