@@ -92,8 +92,7 @@ bool ShardRegion::AddSeed(EditableBinding* binding, const Resharding& step, int 
   ir::Placement placement = meshes_.PlacementOn(view_, root_, value.sharded);
   if (!placement.defined()) return false;
   const mesh::Mesh& root = meshes_.Root(root_);
-  const planning::Plan& scatter =
-      costs_.Plan(root, step.source, value.sharded, type.tensor_ty());
+  const planning::Plan& scatter = costs_.Plan(root, step.source, value.sharded, type.tensor_ty());
   if (scatter.steps.size() != 1 || scatter.steps[0].kind != CollectiveKind::kReduceScatter)
     return false;
   scatter_bytes_ = scatter.received;
