@@ -303,6 +303,7 @@ class GraphBuilder {
   void AddWhole(const ir::Call& call, const Joined& joined, int result) {
     const rules::Sizes& before = graph_.slots[joined.slot].sizes;
     const rules::Sizes& after = graph_.slots[result].sizes;
+    if (joined.dim >= static_cast<int>(after.size())) return;
     const int64_t from = before[joined.dim], to = after[joined.dim];
     if (from <= 0 || to <= 0) return;
     rules::FactorRule rule = rules::IdentityRule(after);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/symbolic.h"
+
 namespace distir::rules {
 
 namespace {
@@ -45,7 +47,9 @@ Segments Compose(const Segments& outer, const Segments& inner) {
 void Parts::Note(const ir::Var& var, const ir::Call& call, const ir::Type& result_ty) {
   const Operator* record = FindOperator(call.op());
   if (record == nullptr || record->movement == nullptr) return;
-  if (auto movement = record->movement(ViewCall(call, result_ty)))
+  const OpView view = ViewCall(call, result_ty);
+  if (!ir::HasKnownShape(view.operands[0]) || !ir::HasKnownShape(view.results[0])) return;
+  if (auto movement = record->movement(view))
     steps_.emplace(var.get(), Step{call.args()[0], std::move(*movement)});
 }
 
