@@ -9,21 +9,12 @@
 //     ->
 //     y = R.call_dps_packed("distir.runtime.einsum", (x, w, R.str("ab,cb->ac")), ...)
 
-#include <string>
-
-#include "ir/build.h"
-#include "ir/report.h"
-#include "ir/rewriter.h"
 #include "target/cpu/passes.h"
-#include "target/products/products.h"
+#include "target/products/dispatch.h"
 
 namespace distir::target {
 
-namespace ffi = tvm::ffi;
-
 namespace {
-
-const std::string kBuiltin = "distir.runtime.einsum";
 
 bool IsComputed(DLDataType dtype) {
   if (dtype.lanes != 1) return false;
@@ -50,33 +41,10 @@ const char* Refuses(const Contraction& contraction, const ir::TensorType& result
   return AreComputed(type_of(left), type_of(right), result) ? nullptr : "dtypes that BLAS lacks";
 }
 
-class Dispatcher : public ir::FunctionRewriter {
- public:
-  explicit Dispatcher(const Products& products) : products_(products) {}
-
- private:
-  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    if (products_.IsDropped(var)) return;
-    const Contraction* contraction = products_.Find(var);
-    if (contraction == nullptr) return FunctionRewriter::RewriteVarBinding(var, value);
-    ir::Count("products");
-    ir::Expr arguments =
-        ir::MakeTuple({Rewrite(contraction->operands[0]), Rewrite(contraction->operands[1]),
-                       ir::MakeString(*Subscripts(*contraction))});
-    Bind(var, ir::MakeOpCall(var.ty(), "relax.call_dps_packed",
-                             {ir::MakeExternFunc(kBuiltin), arguments}, {}, {var.ty()}));
-  }
-
-  const Products& products_;
-};
-
 }  // namespace
 
 ir::IRModule DispatchMatmul(const ir::IRModule& mod) {
-  return ir::RewriteFunctions(mod, [](const ir::Function& function) {
-    const Products products(function, {Refuses, false});
-    return products.empty() ? ir::Function() : Dispatcher(products).RewriteFunction(function);
-  });
+  return DispatchProducts(mod, {"distir.runtime.einsum", Refuses, /*has_epilogues=*/false});
 }
 
 }  // namespace distir::target

@@ -12,23 +12,14 @@
 
 #include "target/gpu/dispatch_matmul.h"
 
-#include <string>
-
-#include "ir/build.h"
-#include "ir/report.h"
-#include "ir/rewriter.h"
 #include "ir/tvm/pass.h"
 #include "support/functions.h"
 #include "target/gpu/matrix_form.h"
-#include "target/products/products.h"
+#include "target/products/dispatch.h"
 
 namespace distir::target {
 
-namespace ffi = tvm::ffi;
-
 namespace {
-
-const std::string kLtBuiltin = "distir.runtime.cublaslt";
 
 bool IsFloatOf(DLDataType dtype, int bits) {
   return dtype.code == kDLFloat && dtype.bits == bits && dtype.lanes == 1;
@@ -56,44 +47,6 @@ const char* RefusesProduct(const Contraction& contraction, const ir::TensorType&
   return LacksMatrixForm(contraction, result);
 }
 
-class LtDispatcher : public ir::FunctionRewriter {
- public:
-  explicit LtDispatcher(const Products& products) : products_(products) {}
-
- private:
-  void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    if (products_.IsDropped(var)) return;
-    const Contraction* contraction = products_.Find(var);
-    if (contraction == nullptr) return FunctionRewriter::RewriteVarBinding(var, value);
-    ir::Count("products");
-    const Epilogue& epilogue = contraction->epilogue;
-    ir::NodeArray<ir::Expr> arguments = {
-        Rewrite(contraction->operands[0]), Rewrite(contraction->operands[1]),
-        ir::MakeString(*Subscripts(*contraction)), ir::MakeString(TextOf(epilogue))};
-    for (const ir::Expr& term : {epilogue.bias, epilogue.addend}) {
-      if (term.defined()) arguments.push_back(Rewrite(term));
-    }
-    if (!epilogue.empty()) ir::Count("epilogues");
-    Bind(var, ir::MakeOpCall(var.ty(), "relax.call_dps_packed",
-                             {ir::MakeExternFunc(kLtBuiltin), ir::MakeTuple(arguments)}, {},
-                             {var.ty()}));
-  }
-
-  static std::string TextOf(const Epilogue& epilogue) {
-    std::string text;
-    const auto append = [&text](const std::string& word) {
-      if (!text.empty()) text += " ";
-      text += word;
-    };
-    if (epilogue.bias.defined()) append("bias");
-    if (epilogue.addend.defined()) append("add");
-    if (!epilogue.activation.empty()) append(epilogue.activation);
-    return text;
-  }
-
-  const Products& products_;
-};
-
 }  // namespace
 
 ir::IRModule DispatchCublasLt(const ir::IRModule& mod, int64_t fewest_rows) {
@@ -103,10 +56,7 @@ ir::IRModule DispatchCublasLt(const ir::IRModule& mod, int64_t fewest_rows) {
     const int64_t rows = FewestRows(contraction, result);
     return rows >= 0 && rows < fewest_rows ? "few rows" : nullptr;
   };
-  return ir::RewriteFunctions(mod, [&](const ir::Function& function) {
-    const Products products(function, {refuses, true});
-    return products.empty() ? ir::Function() : LtDispatcher(products).RewriteFunction(function);
-  });
+  return DispatchProducts(mod, {"distir.runtime.cublaslt", refuses, /*has_epilogues=*/true});
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/symbolic.h"
+#include "support/contains.h"
 
 namespace distir::target {
 
@@ -35,7 +36,7 @@ struct Form {
 int64_t Times(int64_t a, int64_t b) { return a < 0 || b < 0 ? -1 : a * b; }
 
 Role RoleOf(const Tensors& tensors, int label) {
-  const auto has = [&](int i) { return Contains(tensors[i], label); };
+  const auto has = [&](int i) { return Has(tensors[i], label); };
   if (!has(2)) return has(0) && has(1) ? Role::kContracted : Role::kSum;
   if (has(0) && has(1)) return Role::kBatch;
   return has(0) ? Role::kRows : Role::kColumns;
@@ -46,7 +47,7 @@ bool AreAdjacent(const Tensors& tensors, int outer, int inner) {
   for (const Labels& labels : tensors) {
     const auto at = std::find(labels.begin(), labels.end(), outer);
     const bool has_outer = at != labels.end();
-    if (has_outer != Contains(labels, inner)) return false;
+    if (has_outer != Has(labels, inner)) return false;
     if (has_outer && (at + 1 == labels.end() || *(at + 1) != inner)) return false;
   }
   return true;

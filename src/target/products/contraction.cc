@@ -7,6 +7,7 @@
 
 #include "ir/operator_attrs.h"
 #include "ir/symbolic.h"
+#include "support/contains.h"
 
 namespace distir::target {
 
@@ -50,8 +51,8 @@ bool IsProduct(const Contraction& contraction) {
   bool contracts = false;
   for (const auto& [mine, other] : {std::pair(left, right), std::pair(right, left)}) {
     for (int label : mine) {
-      bool is_kept = Contains(contraction.result, label);
-      if (!is_kept && !Contains(other, label)) return false;
+      bool is_kept = Has(contraction.result, label);
+      if (!is_kept && !Has(other, label)) return false;
       contracts = contracts || !is_kept;
     }
   }
@@ -79,10 +80,6 @@ bool IsSmall(const Contraction& contraction) {
 }
 
 }  // namespace
-
-bool Contains(const Labels& labels, int label) {
-  return std::find(labels.begin(), labels.end(), label) != labels.end();
-}
 
 std::optional<Contraction> ReadContraction(const ir::Call& call, const ir::Type& type) {
   bool is_einsum = ir::IsOp(call.op(), "relax.einsum");

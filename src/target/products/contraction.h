@@ -39,8 +39,6 @@ struct Contraction {
   Epilogue epilogue;
 };
 
-bool Contains(const Labels& labels, int label);
-
 /*! \brief R.matmul or R.einsum of two tensors as a contraction with static or symbolic sizes, of
  * which enough is multiplied to be worth a call. */
 std::optional<Contraction> ReadContraction(const ir::Call& call, const ir::Type& type);

@@ -9,6 +9,7 @@
 #include "ir/report.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "support/contains.h"
 
 namespace distir::target {
 
@@ -36,7 +37,7 @@ bool SameTensor(const ir::TensorType& a, const ir::TensorType& b) {
 bool SumsSomething(const Contraction& contraction) {
   const auto& shape = ir::ShapeOf(ir::TensorType::Cast(contraction.operands[0].ty()));
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (!Contains(contraction.result, contraction.labels[0][d]) && ir::StaticDim(shape[d]) <= 0)
+    if (!Has(contraction.result, contraction.labels[0][d]) && ir::StaticDim(shape[d]) <= 0)
       return false;
   }
   return true;
@@ -46,12 +47,12 @@ bool SumsSomething(const Contraction& contraction) {
 bool HasColumns(const Contraction& contraction) {
   if (contraction.result.empty()) return false;
   const int last = contraction.result.back();
-  const bool in_left = Contains(contraction.labels[0], last);
-  if (in_left == Contains(contraction.labels[1], last)) return false;
+  const bool in_left = Has(contraction.labels[0], last);
+  if (in_left == Has(contraction.labels[1], last)) return false;
   const Labels& own = contraction.labels[in_left ? 0 : 1];
   const Labels& other = contraction.labels[in_left ? 1 : 0];
   for (int label : own) {
-    if (label != last && !Contains(other, label)) return false;
+    if (label != last && !Has(other, label)) return false;
   }
   return true;
 }

@@ -9,6 +9,7 @@
 #define DISTIR_TARGET_PRODUCTS_PRODUCTS_H_
 
 #include <functional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -21,6 +22,8 @@ namespace ffi = tvm::ffi;
 
 /*! \brief A library, as far as programs are concerned. */
 struct ProductLibrary {
+  /*! \brief The function of the runtime that calls it. */
+  std::string builtin;
   /*! \brief Reason for which the library does not compute a contraction; null if it does. */
   std::function<const char*(const Contraction&, const ir::TensorType& result)> refuses;
   /*! \brief True if sums and activations behind a product can be part of its call. */

@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from distir_ext.compile.kernels.expressions import static_sizes
 from distir_ext.compile.kernels.rewrite_calls import rewrite_calls
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
@@ -46,11 +47,8 @@ def _legalize(name: str, other: Legalization | None) -> Legalization:
 
 def _heads(tensor: relax.Expr) -> int | None:
     """Returns the number of heads; None if it is symbolic or unknown."""
-    shape = tensor.ty.shape
-    if not isinstance(shape, relax.ShapeExpr):
-        return None
-    size = shape.values[_HEADS]
-    return int(size) if isinstance(size, tvm.tirx.IntImm) else None
+    sizes = static_sizes(tensor)
+    return sizes[_HEADS] if sizes and sizes[_HEADS] >= 0 else None
 
 
 def as_products(is_one_kernel: Callable[[relax.Call], bool]) -> tvm.transform.Pass:

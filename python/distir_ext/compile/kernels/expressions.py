@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from distir_ext.compile.kernels.dtypes import is_small_float
 
-__all__ = ["bind", "is_nan", "widened"]
+__all__ = ["bind", "is_nan", "static_sizes", "widened"]
 
 
 def bind(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -33,3 +33,11 @@ def widened(value: Any) -> Any:
     lanes = "" if dtype.lanes == 1 else f"x{dtype.lanes}"
     scalar = str(dtype).removesuffix(lanes)
     return value.astype(f"float32{lanes}") if is_small_float(scalar) else value
+
+
+def static_sizes(tensor: relax.Expr) -> list[int]:
+    """Lists the sizes of a tensor, -1 for one that is symbolic; empty if none are known."""
+    shape = tensor.ty.shape
+    if not isinstance(shape, relax.ShapeExpr):
+        return []
+    return [int(each) if isinstance(each, tirx.IntImm) else -1 for each in shape.values]

@@ -20,6 +20,8 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from distir_ext.compile.kernels.expressions import static_sizes
+
 __all__ = ["install", "legalizations", "takes"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
@@ -62,27 +64,32 @@ def takes(target: tvm.target.Target) -> Callable[[relax.Call], bool]:
     Attention of float32, of a depth that is no multiple of 8 or above 256, with heads that are not
     known or a scale that is not positive has none, nor has any on older or other GPUs.
     """
+    has_kernels = _has_kernels(target)
+    return lambda call: has_kernels and _Kernel.of(call) is not None
+
+
+def _has_kernels(target: tvm.target.Target) -> bool:
     arch = re.match(r"sm_(\d+)", str(target.attrs.get("arch", "")))
-    has_kernel = target.kind.name == "cuda" and arch is not None and int(arch[1]) >= _OLDEST
-    return lambda call: has_kernel and _Kernel.of(call) is not None
+    return target.kind.name == "cuda" and arch is not None and int(arch[1]) >= _OLDEST
 
 
 def legalizations(
     target: tvm.target.Target,
 ) -> Callable[[Mapping[str, Legalization]], dict[str, Legalization]]:
     """The legalisations of attention for a target, in front of others."""
-    has_kernel = takes(target)
+    if not _has_kernels(target):
+        return dict
 
     def add(others: Mapping[str, Legalization]) -> dict[str, Legalization]:
         names = ("relax.nn.attention", "relax.nn.attention_bias")
-        return {**others, **{name: _legalize(has_kernel, others[name]) for name in names}}
+        return {**others, **{name: _legalize(others[name]) for name in names}}
 
     return add
 
 
-def _legalize(has_kernel: Callable[[relax.Call], bool], default: Legalization) -> Legalization:
+def _legalize(default: Legalization) -> Legalization:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-        kernel = _Kernel.of(call) if has_kernel(call) else None
+        kernel = _Kernel.of(call)
         return default(builder, call) if kernel is None else kernel.emit(builder)
 
     return legalize
@@ -96,14 +103,14 @@ class _Kernel:
         self._dtype = str(call.args[0].ty.dtype)
         self._heads, self._group = heads, group
         self._depth, self._value_depth = depths
-        self._batch, self._queries, *_ = _sizes(call.args[0])
-        self._keys = _sizes(call.args[1])[1]
+        self._batch, self._queries, *_ = static_sizes(call.args[0])
+        self._keys = static_sizes(call.args[1])[1]
         self._bias = call.args[3] if len(call.args) > 3 else None
 
     @classmethod
     def of(cls, call: relax.Call) -> _Kernel | None:
         """Returns the kernel of a call; None if there is none."""
-        query, key, value, *bias = (_sizes(each) for each in call.args)
+        query, key, value, *bias = (static_sizes(each) for each in call.args)
         if {len(query), len(key), len(value), *map(len, bias)} != {4}:
             return None
         known = [query[2], key[2], query[3], value[3]]
@@ -187,7 +194,7 @@ class _Kernel:
         }
         strides: list[Any] = [0] * 4
         if has_bias:
-            full = [batch, queries * 0 + query_heads, queries, keys]
+            full = [batch, tirx.const(query_heads, "int64"), queries, keys]
             shape = [1 if one else size for one, size in zip(is_one, full, strict=True)]
             shapes["bias"] = shape
             step: Any = 1
@@ -227,14 +234,6 @@ class _Kernel:
         rows = batch * queries * heads
         name = self._name("CombineAttention", self._value_depth, splits)
         return _kernel(buffers, rows, 0, name, [each.data for each in buffers], [rows])
-
-
-def _sizes(tensor: relax.Expr) -> list[int]:
-    """Lists the sizes of a tensor, -1 for one that is symbolic; empty if none are known."""
-    shape = tensor.ty.shape
-    if not isinstance(shape, relax.ShapeExpr):
-        return []
-    return [int(each) if isinstance(each, tirx.IntImm) else -1 for each in shape.values]
 
 
 def _kernel(
