@@ -163,7 +163,8 @@ class Conflict {
     const Node& node = *reader.node;
     Way way;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      way.operands.push_back(rules::Compose(*node.rule, node.rule->operands[i], factors));
+      way.operands.push_back(
+          rules::Compose(*node.rule, rules::Side::kOperand, node.rule->operands[i], factors));
       const int slot = SlotBefore(node, i);
       const propagation::SlotInfo& info = view_.graph.slots[slot];
       if (info.is_constant || view_.facts[slot].root != root_) continue;
@@ -173,7 +174,8 @@ class Conflict {
       Add(slot, Quoted(info.name), from, way.operands.back(), &way);
     }
     for (size_t i = 0; i < node.results.size(); ++i) {
-      mesh::Sharding from = rules::Compose(*node.rule, node.rule->results[i], factors);
+      mesh::Sharding from =
+          rules::Compose(*node.rule, rules::Side::kResult, node.rule->results[i], factors);
       way.results.push_back(from);
       for (size_t f = 0; f < factors.size(); ++f) {
         const bool is_reduced =
@@ -216,7 +218,8 @@ class Conflict {
     }
     rules::FactorShardings factors = rules::Assign(rule, choices);
     rules::DropUnnestable(rule, &factors);
-    const mesh::Sharding kept = rules::Compose(rule, rule.operands[reader.operand], factors);
+    const mesh::Sharding kept =
+        rules::Compose(rule, rules::Side::kOperand, rule.operands[reader.operand], factors);
     if (!mesh::SameLayout(program_.Root(root_), kept, layout_)) return std::nullopt;
     return factors;
   }

@@ -373,7 +373,8 @@ class AxisSolver {
     if (std::all_of(merged.begin(), merged.end(),
                     [](const AxisList& axes) { return axes.empty(); }))
       return;
-    mesh::Sharding composed = rules::Compose(rule, *view.tensor, merged);
+    mesh::Sharding composed = rules::Compose(
+        rule, view.is_result ? rules::Side::kResult : rules::Side::kOperand, *view.tensor, merged);
     bool changed = false;
     for (size_t d = 0; d < composed.dims.size(); ++d) {
       rules::Factor whole = {slot.info->sizes[d], rules::ParallelFactor()};

@@ -19,17 +19,18 @@ double LocalBytes(const Sharding& sharding, double bytes) {
   return bytes;
 }
 
-/*! \brief Bytes on a device of all tensors that have a factor. */
-double LocalBytesWith(size_t factor, const std::vector<TensorFactors>& tensors,
-                      const FactorRule& rule, const FactorShardings& factors,
+/*! \brief Bytes on a device of all tensors of a side that have a factor. */
+double LocalBytesWith(size_t factor, const FactorRule& rule, Side side,
+                      const FactorShardings& factors,
                       const std::vector<planning::TensorSize>& sizes) {
+  const auto& tensors = side == Side::kResult ? rule.results : rule.operands;
   double sum = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const bool has_factor =
         std::any_of(tensors[i].begin(), tensors[i].end(), [factor](const FactorList& dim) {
           return std::find(dim.begin(), dim.end(), static_cast<int>(factor)) != dim.end();
         });
-    if (has_factor) sum += LocalBytes(Compose(rule, tensors[i], factors), sizes[i].bytes);
+    if (has_factor) sum += LocalBytes(Compose(rule, side, tensors[i], factors), sizes[i].bytes);
   }
   return sum;
 }
@@ -67,8 +68,8 @@ double CallCost::SecondsBetweenShards(const FactorShardings& factors) const {
     const cost::Link& link = cluster.links()[cluster.Along(mesh_, factors[f])];
     const bool moves = factor->exchanged == Exchanged::kMoved;
     const double shard_bytes =
-        moves ? LocalBytesWith(f, rule_.results, rule_, factors, results_.sizes)
-              : LocalBytesWith(f, rule_.operands, rule_, factors, operands_.sizes);
+        moves ? LocalBytesWith(f, rule_, Side::kResult, factors, results_.sizes)
+              : LocalBytesWith(f, rule_, Side::kOperand, factors, operands_.sizes);
     const double part = factor->part * static_cast<double>(shards);  // of a shard
     if (factor->exchanged == Exchanged::kStatistics) {
       seconds += cost::Seconds(mesh::CollectiveKind::kAllReduce, cluster.launch(), link, shards,
@@ -87,11 +88,11 @@ double CallCost::Seconds(const FactorShardings& factors) const {
   for (size_t i = 0; i < operands_.shardings.size(); ++i) {
     const Sharding* operand = operands_.shardings[i];
     if (operand == nullptr) continue;
-    seconds +=
-        SecondsToMove(*operand, Compose(rule_, rule_.operands[i], factors), operands_.sizes[i]);
+    seconds += SecondsToMove(*operand, Compose(rule_, Side::kOperand, rule_.operands[i], factors),
+                             operands_.sizes[i]);
   }
   for (size_t r = 0; r < results_.shardings.size(); ++r) {
-    const Sharding whole = Compose(rule_, rule_.results[r], factors);
+    const Sharding whole = Compose(rule_, Side::kResult, rule_.results[r], factors);
     const Sharding* wanted = results_.shardings[r];
     Sharding computed = whole;
     for (size_t f = 0; f < rule_.factors.size(); ++f) {

@@ -164,11 +164,11 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
 
   call.operands.reserve(rule.operands.size());
   for (const TensorFactors& tensor : rule.operands) {
-    call.operands.push_back(Compose(rule, tensor, call.factors));
+    call.operands.push_back(Compose(rule, Side::kOperand, tensor, call.factors));
   }
   call.results.reserve(rule.results.size());
   for (const TensorFactors& tensor : rule.results) {
-    call.results.push_back(Compose(rule, tensor, call.factors));
+    call.results.push_back(Compose(rule, Side::kResult, tensor, call.factors));
   }
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (call.factors[f].empty()) continue;

@@ -1,7 +1,6 @@
 // Projects shardings of tensors to factors, and composes them back.
 #include "rules/call/projection.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace distir::rules {
@@ -37,16 +36,11 @@ AxisList PrefixWithin(const AxisList& axes, int64_t size) {
   return prefix;
 }
 
-bool IsResult(const FactorRule& rule, const TensorFactors& tensor) {
-  return std::any_of(rule.results.begin(), rule.results.end(),
-                     [&tensor](const TensorFactors& result) { return &result == &tensor; });
-}
-
 /*! \brief The axes that a factor gives a dimension that it alone makes up. */
-AxisList AxesOf(const FactorList& dim, const AxisList& axes, bool is_result) {
+AxisList AxesOf(const FactorList& dim, const AxisList& axes, Side side) {
   AxisList taken = axes;
   if (!dim.HasRoomFor(mesh::NumShards(axes)))
-    taken = is_result ? PrefixWithin(axes, dim.extent) : AxisList();
+    taken = side == Side::kResult ? PrefixWithin(axes, dim.extent) : AxisList();
   return taken.size() > 1 ? mesh::Canonical(taken) : taken;
 }
 
@@ -94,14 +88,14 @@ void Project(const FactorRule& rule, const TensorFactors& tensor, const Sharding
   }
 }
 
-Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
+Sharding Compose(const FactorRule& rule, Side side, const TensorFactors& tensor,
                  const FactorShardings& factors) {
   Sharding sharding = Sharding::Replicated(static_cast<int>(tensor.size()));
   for (size_t d = 0; d < tensor.size(); ++d) {
     AxisList& axes = sharding.dims[d];
     if (tensor[d].size() == 1) {
       const AxisList& only = factors[tensor[d][0]];
-      if (!only.empty()) axes = AxesOf(tensor[d], only, IsResult(rule, tensor));
+      if (!only.empty()) axes = AxesOf(tensor[d], only, side);
       continue;
     }
     for (int f : tensor[d]) {

@@ -31,9 +31,10 @@ mesh::AxisList FittingPrefix(const mesh::AxisList& axes, const Factor& factor);
 void Project(const FactorRule& rule, const TensorFactors& tensor, const mesh::Sharding& sharding,
              FactorShardings* out);
 
-/*! \brief The sharding of a tensor, one of the operands or results of the rule, whose factors are
- * sharded so. */
-mesh::Sharding Compose(const FactorRule& rule, const TensorFactors& tensor,
+enum class Side { kOperand, kResult };
+
+/*! \brief The sharding of a tensor on a side of a call whose factors are sharded so. */
+mesh::Sharding Compose(const FactorRule& rule, Side side, const TensorFactors& tensor,
                        const FactorShardings& factors);
 
 /*! \brief Clears factors whose shards would not be contiguous blocks in some tensor of the rule. */
