@@ -43,6 +43,7 @@ LAYERS = (
     "lower",
     "optimize",
     "stages",
+    "autosharding",
     "target",
     "analysis",
     "verify",

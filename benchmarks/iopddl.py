@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from distir_ext.autoshard import Problem, solve
+from distir_ext.autosharding import Problem, solve
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class Numbers {
  */
 ffi::Array<ffi::Any> SolveArrays(ffi::Tensor sizes, ffi::Tensor costs, ffi::Tensor usages,
                                  ffi::Tensor amounts, ffi::Tensor edges, ffi::Tensor edge_costs,
-                                 ffi::Tensor limits, int64_t rounds, ffi::Function stop) {
+                                 ffi::Tensor limits, int64_t rounds, double gap,
+                                 ffi::Function stop) {
   constexpr int64_t kMostNodes = INT32_MAX;
   constexpr int64_t kMostStrategies = INT16_MAX;
   Problem problem;
@@ -114,7 +115,7 @@ ffi::Array<ffi::Any> SolveArrays(ffi::Tensor sizes, ffi::Tensor costs, ffi::Tens
   if (rounds < 0 || rounds > kMostNodes)
     TVM_FFI_THROW(ValueError) << "rounds is " << rounds << ", which is not in [0, 2**31)";
   const Solution solution =
-      Solve(problem, static_cast<int32_t>(rounds),
+      Solve(problem, static_cast<int32_t>(rounds), gap,
             [&stop](const Solution& best) { return stop(best.cost, best.bound).cast<bool>(); });
   std::vector<int64_t> choice(solution.choice.begin(), solution.choice.end());
   return {ffi::Shape(std::move(choice)), solution.cost, solution.bound};

@@ -41,18 +41,25 @@ constexpr std::chrono::milliseconds kBetweenQuestions{20};
 
 class Solver {
  public:
-  Solver(const Problem& problem, const std::function<bool(const Solution&)>& stop)
-      : original_(problem), stop_(stop) {}
+  Solver(const Problem& problem, double gap, const std::function<bool(const Solution&)>& stop)
+      : original_(problem), gap_(gap), stop_(stop) {}
 
   Solution Run(int32_t rounds) {
     bool is_open = Reduce(original_);
-    for (int32_t round = 0; is_open && round < rounds && !Ask(); ++round) is_open = Round(round);
+    for (int32_t round = 0; is_open && round < rounds && !Ask() && !IsCloseEnough(); ++round)
+      is_open = Round(round);
     if (error_) std::rethrow_exception(error_);
     return best_;
   }
 
  private:
   const Problem& Current() const { return levels_.back()->problem(); }
+
+  bool IsCloseEnough() const {
+    if (best_.cost >= kInfinite || best_.bound <= -kInfinite) return false;
+    const double gap = static_cast<double>(best_.cost) - static_cast<double>(best_.bound);
+    return gap <= gap_ * std::abs(static_cast<double>(best_.cost));
+  }
 
   /*! \brief Asks whether to stop; an error stops everything, and is thrown when threads have ended.
    */
@@ -157,6 +164,7 @@ class Solver {
       const Choice found = Bound(passes);
       if (!found.empty()) Offer(found);
       if (!RaiseBound()) return false;
+      if (IsCloseEnough()) return true;
     }
     if (graph_->strategies() <= kMostBranched) {
       Branch branch(best_.cost, kFirstWork << std::min(round, kMoveDoublings),
@@ -196,6 +204,7 @@ class Solver {
   }
 
   const Problem& original_;
+  const double gap_;
   const std::function<bool(const Solution&)>& stop_;
   std::vector<std::unique_ptr<Reduction>> levels_;
   std::unique_ptr<Graph> graph_;
@@ -207,9 +216,9 @@ class Solver {
 
 }  // namespace
 
-Solution Solve(const Problem& problem, int32_t rounds,
+Solution Solve(const Problem& problem, int32_t rounds, double gap,
                const std::function<bool(const Solution&)>& stop) {
-  return Solver(problem, stop).Run(rounds);
+  return Solver(problem, gap, stop).Run(rounds);
 }
 
 }  // namespace distir::autoshard

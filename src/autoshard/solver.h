@@ -2,7 +2,7 @@
  * \file autoshard/solver.h
  * \brief Solves a problem: a choice, a lower bound of all choices, and so a gap.
  *
- * The problem is reduced (reduction.h). Then rounds follow until the bound meets the cost: message
+ * The problem is reduced (reduction.h). Then rounds follow until the bound meets the cost, or nearly so: message
  * passing raises the bound (dual.h) while another thread searches (search.h); strategies that the
  * bound excludes are removed and the rest is reduced again; what is small is searched completely
  * (branch.h). A round takes up to twice the work of the one before. The result depends on the
@@ -30,9 +30,10 @@ struct Solution {
 /*!
  * \param problem Costs that add up to less than kInfinite where they are not forbidden.
  * \param rounds Most rounds.
+ * \param gap By which part of its cost the choice may exceed the bound: then no round follows.
  * \param stop Asked now and then with the best so far, by this thread; true ends the search.
  */
-Solution Solve(const Problem& problem, int32_t rounds,
+Solution Solve(const Problem& problem, int32_t rounds, double gap,
                const std::function<bool(const Solution&)>& stop);
 
 }  // namespace distir::autoshard

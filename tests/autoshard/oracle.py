@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import highspy
 import numpy as np
 
-from distir_ext.autoshard import INFINITE, Problem
+from distir_ext.autosharding import INFINITE, Problem
 
 
 @dataclass

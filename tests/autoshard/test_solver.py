@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.autoshard.oracle import random_plain
 
-from distir_ext.autoshard import INFINITE, Problem, solve
+from distir_ext.autosharding import INFINITE, Problem, solve
 
 
 def test_random_problems_have_the_cost_that_highs_finds(sample):

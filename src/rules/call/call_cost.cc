@@ -44,6 +44,18 @@ bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
 
 }  // namespace
 
+Sharding ComputedResult(const FactorRule& rule, size_t result, const FactorShardings& factors) {
+  Sharding computed = Compose(rule, Side::kResult, rule.results[result], factors);
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (!rule.IsCombined(f) || factors[f].empty()) continue;
+    const Factor& factor = rule.factors[f];
+    computed.reduction =
+        factor.Is<ReductionFactor>() ? factor.reduction() : mesh::Reduction::kSum;
+    computed.partial.insert(computed.partial.end(), factors[f].begin(), factors[f].end());
+  }
+  return computed;
+}
+
 void PricedTensors::Add(const Sharding* sharding, const Sizes& dims, double bytes) {
   shardings.push_back(sharding);
   planning::TensorSize& size = sizes.emplace_back();
@@ -92,17 +104,11 @@ double CallCost::Seconds(const FactorShardings& factors) const {
                              operands_.sizes[i]);
   }
   for (size_t r = 0; r < results_.shardings.size(); ++r) {
-    const Sharding whole = Compose(rule_, Side::kResult, rule_.results[r], factors);
     const Sharding* wanted = results_.shardings[r];
-    Sharding computed = whole;
-    for (size_t f = 0; f < rule_.factors.size(); ++f) {
-      // A decomposed factor sends about as much as a partial result.
-      if (!rule_.IsCombined(f) || factors[f].empty()) continue;
-      const Factor& factor = rule_.factors[f];
-      computed.reduction =
-          factor.Is<ReductionFactor>() ? factor.reduction() : mesh::Reduction::kSum;
-      computed.partial.insert(computed.partial.end(), factors[f].begin(), factors[f].end());
-    }
+    const Sharding computed = ComputedResult(rule_, r, factors);
+    Sharding whole = computed;
+    whole.partial.clear();
+    whole.reduction = mesh::Reduction::kNone;
     seconds += SecondsToMove(computed, wanted == nullptr ? whole : *wanted, results_.sizes[r]);
   }
   return seconds;

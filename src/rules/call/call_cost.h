@@ -31,6 +31,11 @@ struct PricedTensors {
   void Add(const mesh::Sharding* sharding, const Sizes& dims, double bytes);
 };
 
+/*! \brief Result `result` of a rule as its shards compute it: partial over the axes of factors that
+ * are combined. A decomposed factor counts as one that is: it sends about as much. */
+mesh::Sharding ComputedResult(const FactorRule& rule, size_t result,
+                              const FactorShardings& factors);
+
 class CallCost {
  public:
   /*! \param operands, results As they are, and as they are wanted. */
@@ -44,6 +49,9 @@ class CallCost {
 
   /*! \brief Seconds that a way takes on top of its computation. */
   double Seconds(const FactorShardings& factors) const;
+
+  /*! \brief Seconds of the exchange between shards of decomposed factors alone. */
+  double SecondsBetweenShards(const FactorShardings& factors) const;
 
   /*!
    * \brief If the call needs all of a dimension that an operand has sharded, offers its axes to
@@ -60,8 +68,6 @@ class CallCost {
   /*! \brief The axes that operands have on dimensions that need replication, if no factor has
    * them. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
-  /*! \brief Seconds of the exchange between shards of decomposed factors. */
-  double SecondsBetweenShards(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to,
                        const planning::TensorSize& size) const;
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tvm_ffi
 
-from distir_ext.autoshard.problem import INFINITE, Problem
+from distir_ext.autosharding.problem import INFINITE, Problem
 
 EFFORT = 20
 
@@ -47,17 +47,20 @@ def solve(
     problem: Problem,
     *,
     effort: int = EFFORT,
+    gap: float = 0.0,
     stop: Callable[[int | None, int], bool] | None = None,
 ) -> Solution:
     """Chooses a strategy for each node so that the sum of costs is small, and bounds it.
 
-    It uses two threads. Unless it is stopped, the result depends on the problem and ``effort``
-    alone.
+    It uses two threads. Unless it is stopped, the result depends on the problem, ``effort``
+    and ``gap`` alone.
 
     Args:
         problem: The problem.
         effort: Most rounds of search; each takes up to twice the time of the one before. It ends
             earlier once the choice is proven to be the best.
+        gap: By which part of its cost the choice may exceed the bound; no round follows then. By
+            default it is proven to be the best, or ``effort`` ends.
         stop: Called several times a second with the best cost so far (``None`` if no choice is
             known) and the bound; true ends the search, with the best so far.
 
@@ -65,10 +68,13 @@ def solve(
         The best choice that was found. Ctrl-C also ends the search and returns it.
 
     Raises:
-        ValueError: If ``effort`` is negative, or numbers of the problem do not fit together.
+        ValueError: If ``effort`` or ``gap`` is negative, or numbers of the problem do not fit together.
     """
     if effort < 0:
         raise ValueError(f"effort is {effort}; it must be at least 0")
+
+    if not gap >= 0:
+        raise ValueError(f"gap is {gap}; it must be at least 0")
 
     raised: list[BaseException] = []
 
@@ -83,7 +89,7 @@ def solve(
 
     arrays = [tvm_ffi.from_dlpack(array) for array in problem.arrays()]
     function = tvm_ffi.get_global_func("distir.autoshard.Solve")
-    choice, cost, bound = function(*arrays, min(effort, 2**31 - 1), ask)
+    choice, cost, bound = function(*arrays, min(effort, 2**31 - 1), float(gap), ask)
     if raised:
         raise raised[0]
     return Solution(

@@ -1,0 +1,85 @@
+"""Counts the work of a program's operators on one device, before anything is sharded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from distir_ext.analysis.roofline import Roofline
+from distir_ext.analysis.steps import StepReader
+from distir_ext.compile import cpu, gpu
+from distir_ext.mesh.cluster import Device
+from distir_ext.native import cpu_target, tvm_log
+
+# Operators that libraries compute on CPUs, at the rates of products.
+_PRODUCTS = ("relax.matmul", "relax.einsum")
+_OPAQUE = 8
+
+
+@dataclass(frozen=True)
+class CountedModule:
+    """A module whose operators were counted.
+
+    Attributes:
+        outlined: The module, with a function for each distinct call of an operator.
+        counts: Of each of these functions the seconds of its operations, the bytes that it reads
+            and writes, and how TVM fuses it (``TOpPattern``).
+    """
+
+    outlined: tvm.IRModule
+    counts: dict[str, list[float | int]]
+
+
+@tvm_log.captured()
+def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> CountedModule:
+    """Legalises each distinct operator once, and counts its kernels.
+
+    Args:
+        mod: A module without anything distributed.
+        device: Whose rates give seconds.
+        target: The target that ``dx.build`` would compile for.
+    """
+    outlined = tvm_ffi.get_global_func("distir.analysis.OutlineOperators")()(mod)
+    known = {name.name_hint for name in mod.functions}
+    made = {
+        name: function
+        for name, function in outlined.functions_items()
+        if name.name_hint not in known or not isinstance(function, relax.Function)
+    }
+    passes = cpu.passes(target) if cpu_target.is_cpu(target) else gpu.passes(target)
+    legalize = next(each for each in passes if each.info.name == "LegalizeOps")
+    with target:
+        legalized = legalize(tvm.IRModule(made))
+        legalized = relax.transform.AnnotateTIROpPattern()(legalized)
+    roofline = Roofline(device)
+    counts: dict[str, list[float | int]] = {}
+    for name, steps in StepReader()(legalized).items():
+        if not steps.operator:
+            continue
+        kernels = [each for each in steps.body.flat() if each.kind in ("kernel", "packed")]
+        is_loop = steps.operator not in _PRODUCTS
+        seconds = sum(
+            roofline.device.seconds_of(each.flops, each.transcendentals, is_loop)
+            for each in kernels
+        )
+        counts[name] = [
+            seconds,
+            sum(each.bytes_read for each in kernels),
+            sum(each.bytes_written for each in kernels),
+            _pattern(legalized, [each.callee for each in kernels]),
+        ]
+    return CountedModule(outlined, counts)
+
+
+def _pattern(mod: tvm.IRModule, kernels: list[str]) -> int:
+    if len(kernels) != 1:
+        return _OPAQUE
+    found: Any = next(
+        (function for name, function in mod.functions_items() if name.name_hint == kernels[0]), None
+    )
+    attrs = getattr(found, "attrs", None)
+    return int(attrs["op_pattern"]) if attrs is not None and "op_pattern" in attrs else _OPAQUE

@@ -1,0 +1,472 @@
+// Writes a program as a problem of choosing a way for each call and a sharding for each tensor.
+#include "autosharding/model.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "rules/call/call_cost.h"
+#include "support/error.h"
+
+namespace distir::autosharding {
+
+using autoshard::Choice;
+using autoshard::kInfinite;
+using mesh::Sharding;
+using propagation::FunctionGraph;
+using propagation::SlotInfo;
+
+namespace {
+
+// Seconds for a byte that a device holds: of ways that take equally long, the one that needs less.
+constexpr double kPerByteHeld = 1e-18;
+
+/*! \brief True if a sharding is one that a source allows. */
+bool Allows(const propagation::Source& source, const Sharding& sharding) {
+  for (size_t d = 0; d < sharding.dims.size(); ++d) {
+    const mesh::AxisList& stated = source.sharding.dims[d];
+    const bool fits = source.IsOpen(d) ? mesh::IsPrefix(stated, sharding.dims[d])
+                                       : stated == sharding.dims[d];
+    if (!fits || mesh::Overlaps(source.replicated, sharding.dims[d])) return false;
+  }
+  return true;
+}
+
+Sharding WithoutPartial(Sharding sharding) {
+  sharding.partial.clear();
+  sharding.reduction = mesh::Reduction::kNone;
+  return sharding;
+}
+
+bool Fuses(int maker, int reader) {
+  if (maker <= kBroadcast) return reader <= kReduction;
+  if (maker == kEpilogue) return reader <= kBroadcast;
+  return maker == kInjective && reader <= kInjective;
+}
+
+template <typename Of>
+std::vector<const Sharding*> Pointers(const std::vector<Way>& ways, Of of) {
+  std::vector<const Sharding*> pointers;
+  for (const Way& way : ways) pointers.push_back(&of(way));
+  return pointers;
+}
+
+std::vector<const Sharding*> Pointers(const std::vector<Sharding>& shardings) {
+  std::vector<const Sharding*> pointers;
+  for (const Sharding& each : shardings) pointers.push_back(&each);
+  return pointers;
+}
+
+}  // namespace
+
+Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& works,
+             const DeviceLimits& limits, Moves* moves, int root,
+             std::optional<int64_t> memory_limit)
+    : limits_(limits), moves_(*moves), root_(root) {
+  Collect(main, graph_of);
+  CountCalls(graph_of);
+  NumberTimes(graphs_.at(&main).get(), graph_of);
+  for (const FunctionGraph* graph : order_) {
+    GraphNodes* nodes = graphs_.at(graph).get();
+    AddCalls(nodes, works);
+    AddTensors(nodes);
+    AddEdges(*nodes);
+  }
+  for (const FunctionGraph* graph : order_) AddCallEdges(Of(*graph), graph_of);
+  problem_.limits.assign(num_times_, memory_limit.value_or(autoshard::kUnlimited));
+  for (const FunctionGraph* graph : order_) AddMemory(Of(*graph));
+}
+
+/*! \brief Makes an entry for a graph and those that it calls, callers before callees. */
+void Model::Collect(const FunctionGraph& graph, const GraphOf& graph_of) {
+  if (graphs_.count(&graph) > 0) return;
+  graphs_[&graph] = std::make_unique<GraphNodes>();
+  graphs_[&graph]->graph = &graph;
+  for (const propagation::CallSite& site : graph.calls) Collect(graph_of(site.callee), graph_of);
+  order_.insert(order_.begin(), &graph);
+}
+
+void Model::CountCalls(const GraphOf& graph_of) {
+  graphs_.at(order_.front())->count = 1;
+  for (const FunctionGraph* graph : order_) {
+    for (const propagation::CallSite& site : graph->calls)
+      graphs_.at(&graph_of(site.callee))->count += graphs_.at(graph)->count;
+  }
+}
+
+/*! \brief Numbers the calls of a graph; those of a function where it is called first. */
+void Model::NumberTimes(GraphNodes* nodes, const GraphOf& graph_of) {
+  const FunctionGraph& graph = *nodes->graph;
+  nodes->begin = num_times_;
+  nodes->calls.resize(graph.nodes.size());
+  size_t next = 0;
+  for (size_t i = 0; i <= graph.nodes.size(); ++i) {
+    for (; next < graph.calls.size() && graph.calls[next].position == i; ++next) {
+      GraphNodes* callee = graphs_.at(&graph_of(graph.calls[next].callee)).get();
+      if (callee->calls.empty()) NumberTimes(callee, graph_of);
+    }
+    if (i < graph.nodes.size()) nodes->calls[i].time = num_times_++;
+  }
+  nodes->end = num_times_;
+}
+
+const std::vector<Way>& Model::Ways(const rules::FactorRule* rule) {
+  auto [found, is_new] = ways_.try_emplace(rule);
+  if (is_new) found->second = WaysOf(*rule, moves_.mesh());
+  return found->second;
+}
+
+double Model::BytesOf(const FunctionGraph& graph, size_t index, const CallNode& call,
+                      const Way& way) const {
+  const propagation::Node& node = graph.nodes[index];
+  double bytes = 0;
+  for (bool is_result : {false, true}) {
+    const propagation::SlotList& slots = is_result ? node.results : node.operands;
+    double whole = 0, local = 0;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const SlotInfo& info = graph.slots[slots[i]];
+      whole += info.bytes();
+      local += LocalBytes(info.sizes, info.bytes(), is_result ? way.results[i] : way.operands[i]);
+    }
+    if (whole > 0) bytes += (is_result ? call.work.written : call.work.read) * local / whole;
+  }
+  return bytes;
+}
+
+double Model::NodeSeconds(const FunctionGraph& graph, size_t index, const CallNode& call,
+                          const Way& way) const {
+  const propagation::Node& node = graph.nodes[index];
+  rules::PricedTensors operands, results;
+  for (int slot : node.operands)
+    operands.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
+  for (int slot : node.results)
+    results.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
+  double seconds =
+      moves_.SecondsBetweenShards(*node.rule, std::move(operands), std::move(results), way.factors);
+  if (call.work == Work()) return seconds;
+  return seconds + limits_.Seconds(call.work.computing * way.fraction,
+                                   BytesOf(graph, index, call, way));
+}
+
+int64_t Model::Ticks(const GraphNodes& nodes, double seconds) const {
+  return static_cast<int64_t>(std::llround(nodes.count * seconds * kTicksPerSecond));
+}
+
+void Model::AddCalls(GraphNodes* nodes, const Works& works) {
+  const FunctionGraph& graph = *nodes->graph;
+  for (const auto& [call, index] : graph.node_of_call)
+    nodes->calls[index].work = works.Of(call);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    CallNode& call = nodes->calls[i];
+    DISTIR_REQUIRE(graph.nodes[i].crossing == nullptr, ValueError)
+        << "`" << graph.name << "` has a manual region; automatic sharding needs a program without";
+    call.node = static_cast<int>(problem_.nodes.size());
+    call.ways = &Ways(graph.nodes[i].rule);
+    autoshard::Node& node = problem_.nodes.emplace_back();
+    for (const Way& way : *call.ways)
+      node.costs.push_back(Ticks(*nodes, NodeSeconds(graph, i, call, way)));
+  }
+}
+
+void Model::AddTensors(GraphNodes* nodes) {
+  const FunctionGraph& graph = *nodes->graph;
+  nodes->tensors.resize(graph.slots.size());
+  std::vector<Tensor>& tensors = nodes->tensors;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const propagation::Node& node = graph.nodes[i];
+    for (size_t o = 0; o < node.operands.size(); ++o) {
+      tensors[node.operands[o]].readers.push_back({i, o});
+      tensors[node.operands[o]].last_read = nodes->calls[i].time;
+    }
+    for (size_t r = 0; r < node.results.size(); ++r)
+      tensors[node.results[r]].makers.push_back({i, r});
+  }
+  const auto keep = [&](const propagation::SlotList& slots) {
+    for (int slot : slots) tensors[slot].is_kept = true;
+  };
+  keep(graph.params);
+  if (nodes->graph != order_.front()) keep(graph.results);
+  for (const propagation::CallSite& site : graph.calls) {
+    keep(site.arguments);
+    keep(site.results);
+    for (int slot : site.arguments) tensors[slot].last_read = nodes->end;
+  }
+  for (int slot : graph.params) tensors[slot].last_read = num_times_;
+  for (int slot : graph.results) tensors[slot].last_read = num_times_;
+  for (const propagation::Source& source : graph.sources) {
+    DISTIR_REQUIRE(source.root == root_, ValueError)
+        << "`" << graph.slots[source.slot].name << "` in `" << graph.name
+        << "` is annotated on another mesh than the one that is to be planned for";
+    tensors[source.slot].is_kept = true;
+    tensors[source.slot].stated = &source;
+  }
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const propagation::Node& node = graph.nodes[i];
+    if (!(nodes->calls[i].work == Work()) || node.operands.size() != 1) continue;
+    for (int result : node.results) {  // lies where its operand does
+      tensors[result].is_stored = false;
+      int& last_read = tensors[node.operands[0]].last_read;
+      last_read = std::max(last_read, tensors[result].last_read);
+    }
+  }
+  for (size_t s = 0; s < tensors.size(); ++s) {
+    Tensor& tensor = tensors[s];
+    if (graph.slots[s].is_constant) {
+      tensor.is_kept = false;
+      continue;
+    }
+    if (tensor.makers.size() > 1 || tensor.readers.size() > 1) tensor.is_kept = true;
+    if (!tensor.is_kept) continue;
+    shardings_.push_back(std::make_unique<std::vector<Sharding>>());
+    std::vector<Sharding>& shardings = *shardings_.back();
+    const auto add = [&](const Sharding& sharding) {
+      if (tensor.stated != nullptr && !Allows(*tensor.stated, sharding)) return;
+      if (std::find(shardings.begin(), shardings.end(), sharding) == shardings.end())
+        shardings.push_back(sharding);
+    };
+    add(Sharding::Replicated(static_cast<int>(graph.slots[s].sizes.size())));
+    if (tensor.stated != nullptr) add(tensor.stated->sharding);
+    for (const Use& maker : tensor.makers) {
+      for (const Way& way : *nodes->calls[maker.call].ways)
+        add(WithoutPartial(way.results[maker.operand]));
+    }
+    for (const Use& reader : tensor.readers) {
+      for (const Way& way : *nodes->calls[reader.call].ways) add(way.operands[reader.operand]);
+    }
+    TVM_FFI_ICHECK(!shardings.empty()) << "a tensor has no sharding";
+    tensor.shardings = &shardings;
+    tensor.node = static_cast<int>(problem_.nodes.size());
+    autoshard::Node& node = problem_.nodes.emplace_back();
+    for (const Sharding& each : shardings) {
+      const double held = LocalBytes(graph.slots[s].sizes, graph.slots[s].bytes(), each);
+      node.costs.push_back(Ticks(*nodes, held * kPerByteHeld));
+    }
+  }
+}
+
+std::vector<double> Model::SecondsBetween(const SlotInfo& info,
+                                          const std::vector<const Sharding*>& from,
+                                          const std::vector<const Sharding*>& to) {
+  std::vector<double> seconds;
+  seconds.reserve(from.size() * to.size());
+  for (const Sharding* source : from) {
+    for (const Sharding* target : to)
+      seconds.push_back(moves_.Seconds(info.sizes, info.bytes(), *source, *target));
+  }
+  return seconds;
+}
+
+double Model::Saved(const GraphNodes& nodes, const Use& maker, const Way& made, const Use& reader,
+                    const Way& read, double bytes) const {
+  const CallNode& first = nodes.calls[maker.call];
+  const CallNode& second = nodes.calls[reader.call];
+  if (!Fuses(first.work.pattern, second.work.pattern)) return 0;
+  const double first_bytes = BytesOf(*nodes.graph, maker.call, first, made);
+  const double second_bytes = BytesOf(*nodes.graph, reader.call, second, read);
+  const double first_computing = first.work.computing * made.fraction;
+  const double second_computing = second.work.computing * read.fraction;
+  return limits_.Seconds(first_computing, first_bytes) +
+         limits_.Seconds(second_computing, second_bytes) -
+         limits_.Seconds(first_computing + second_computing,
+                         std::max(first_bytes + second_bytes - 2 * bytes, 0.0));
+}
+
+void Model::AddEdges(const GraphNodes& nodes) {
+  const FunctionGraph& graph = *nodes.graph;
+  const auto add = [&](int from, int to, const std::vector<double>& seconds) {
+    autoshard::Edge& edge = problem_.edges.emplace_back();
+    edge.from = from;
+    edge.to = to;
+    for (double each : seconds) edge.costs.push_back(Ticks(nodes, each));
+  };
+  for (size_t s = 0; s < nodes.tensors.size(); ++s) {
+    const Tensor& tensor = nodes.tensors[s];
+    const SlotInfo& info = graph.slots[s];
+    if (info.is_constant) continue;
+    const auto made = [&](const Use& maker) {
+      return Pointers(*nodes.calls[maker.call].ways, [&](const Way& way) -> const Sharding& {
+        return way.results[maker.operand];
+      });
+    };
+    const auto needed = [&](const Use& reader) {
+      return Pointers(*nodes.calls[reader.call].ways, [&](const Way& way) -> const Sharding& {
+        return way.operands[reader.operand];
+      });
+    };
+    if (tensor.node >= 0) {
+      for (const Use& maker : tensor.makers)
+        add(nodes.calls[maker.call].node, tensor.node,
+            SecondsBetween(info, made(maker), Pointers(*tensor.shardings)));
+      for (const Use& reader : tensor.readers)
+        add(tensor.node, nodes.calls[reader.call].node,
+            SecondsBetween(info, Pointers(*tensor.shardings), needed(reader)));
+      continue;
+    }
+    if (tensor.makers.empty() || tensor.readers.empty()) continue;
+    const Use& maker = tensor.makers[0];
+    const Use& reader = tensor.readers[0];
+    std::vector<double> seconds = SecondsBetween(info, made(maker), needed(reader));
+    size_t at = 0;
+    for (const Way& first : *nodes.calls[maker.call].ways) {
+      for (const Way& second : *nodes.calls[reader.call].ways) {
+        const Sharding& result = first.results[maker.operand];
+        if (result == second.operands[reader.operand])
+          seconds[at] -= Saved(nodes, maker, first, reader, second,
+                               LocalBytes(info.sizes, info.bytes(), result));
+        ++at;
+      }
+    }
+    add(nodes.calls[maker.call].node, nodes.calls[reader.call].node, seconds);
+  }
+}
+
+/*! \brief Joins arguments to parameters, and results to what a caller gets. */
+void Model::AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of) {
+  const FunctionGraph& graph = *nodes.graph;
+  for (const propagation::CallSite& site : graph.calls) {
+    const GraphNodes& callee = Of(graph_of(site.callee));
+    const auto join = [&](const propagation::SlotList& outside,
+                          const propagation::SlotList& inside) {
+      for (size_t i = 0; i < std::min(outside.size(), inside.size()); ++i) {
+        const Tensor& from = nodes.tensors[outside[i]];
+        const Tensor& to = callee.tensors[inside[i]];
+        if (from.node < 0 || to.node < 0) continue;
+        autoshard::Edge& edge = problem_.edges.emplace_back();
+        edge.from = from.node;
+        edge.to = to.node;
+        for (double each : SecondsBetween(graph.slots[outside[i]], Pointers(*from.shardings),
+                                          Pointers(*to.shardings)))
+          edge.costs.push_back(Ticks(nodes, each));
+      }
+    };
+    join(site.arguments, callee.graph->params);
+    join(site.results, callee.graph->results);
+  }
+}
+
+void Model::AddMemory(const GraphNodes& nodes) {
+  const FunctionGraph& graph = *nodes.graph;
+  const bool is_main = &graph == order_.front();
+  const std::set<int> params(graph.params.begin(), graph.params.end());
+  for (size_t s = 0; s < nodes.tensors.size(); ++s) {
+    const Tensor& tensor = nodes.tensors[s];
+    const int slot = static_cast<int>(s);
+    if (graph.slots[s].is_constant || !tensor.is_stored || IsFused(nodes, tensor)) continue;
+    if (params.count(slot) > 0) {
+      if (is_main) AddHeld(nodes, slot, 0, num_times_);  // others are the caller's
+    } else if (!tensor.makers.empty()) {
+      const int begin = nodes.calls[tensor.makers[0].call].time;
+      AddHeld(nodes, slot, begin, std::max(begin + 1, std::min(tensor.last_read + 1, num_times_)));
+    }
+  }
+}
+
+/*! \brief While a call makes or reads a tensor, it counts as this call has it, else as it is held.
+ */
+void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
+  const Tensor& tensor = nodes.tensors[slot];
+  const SlotInfo& info = nodes.graph->slots[slot];
+  const auto bytes = [&](const Sharding& sharding) {
+    return static_cast<int64_t>(std::ceil(LocalBytes(info.sizes, info.bytes(), sharding)));
+  };
+  const auto add = [&](const CallNode& call, const auto& sharding_of, int from, int to) {
+    std::vector<int64_t> amounts;
+    for (const Way& way : *call.ways) amounts.push_back(bytes(sharding_of(way)));
+    problem_.nodes[call.node].usages.push_back({from, to, std::move(amounts)});
+  };
+  const auto hold = [&](int from, int to) {
+    if (from >= to) return;
+    if (tensor.node < 0) {
+      const Use& maker = tensor.makers[0];
+      return add(
+          nodes.calls[maker.call],
+          [&](const Way& way) -> const Sharding& { return way.results[maker.operand]; }, from, to);
+    }
+    std::vector<int64_t> amounts;
+    for (const Sharding& each : *tensor.shardings) amounts.push_back(bytes(each));
+    problem_.nodes[tensor.node].usages.push_back({from, to, std::move(amounts)});
+  };
+  int next = begin;
+  for (const Use& maker : tensor.makers) {
+    const CallNode& call = nodes.calls[maker.call];
+    if (call.time < next || call.time >= end) continue;
+    hold(next, call.time);
+    add(
+        call, [&](const Way& way) -> const Sharding& { return way.results[maker.operand]; },
+        call.time, call.time + 1);
+    next = call.time + 1;
+  }
+  for (const Use& reader : tensor.readers) {
+    const CallNode& call = nodes.calls[reader.call];
+    if (call.time < next || call.time >= end) continue;  // the same call once more
+    hold(next, call.time);
+    add(
+        call, [&](const Way& way) -> const Sharding& { return way.operands[reader.operand]; },
+        call.time, call.time + 1);
+    next = call.time + 1;
+  }
+  hold(next, end);
+}
+
+/*! \brief True if TVM fuses the maker of a tensor with its only reader, as far as that is not
+ * sharded otherwise. */
+bool Model::IsFused(const GraphNodes& nodes, const Tensor& tensor) const {
+  return tensor.node < 0 && tensor.makers.size() == 1 && tensor.readers.size() == 1 &&
+         Fuses(nodes.calls[tensor.makers[0].call].work.pattern,
+               nodes.calls[tensor.readers[0].call].work.pattern);
+}
+
+const Way& Model::WayOf(const FunctionGraph& graph, size_t node, const Choice& choice) const {
+  const CallNode& call = Of(graph).calls[node];
+  return (*call.ways)[choice[call.node]];
+}
+
+std::optional<Sharding> Model::ShardingOf(const FunctionGraph& graph, int slot,
+                                          const Choice& choice) const {
+  const Tensor& tensor = Of(graph).tensors[slot];
+  if (graph.slots[slot].is_constant) return std::nullopt;
+  if (tensor.node >= 0) return (*tensor.shardings)[choice[tensor.node]];
+  if (tensor.makers.empty()) return std::nullopt;
+  const Use& maker = tensor.makers[0];
+  const Sharding& made = WayOf(graph, maker.call, choice).results[maker.operand];
+  if (made.partial.empty() || tensor.readers.empty()) return WithoutPartial(made);
+  const Use& reader = tensor.readers[0];
+  return WayOf(graph, reader.call, choice).operands[reader.operand];
+}
+
+CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index,
+                             const Choice& choice) const {
+  const GraphNodes& nodes = Of(graph);
+  const Way& way = WayOf(graph, index, choice);
+  CallSeconds seconds{NodeSeconds(graph, index, nodes.calls[index], way), 0};
+  const propagation::Node& node = graph.nodes[index];
+  for (size_t o = 0; o < node.operands.size(); ++o) {
+    const SlotInfo& info = graph.slots[node.operands[o]];
+    if (const auto from = ShardingOf(graph, node.operands[o], choice); from.has_value())
+      seconds.moving += moves_.Seconds(info.sizes, info.bytes(), *from, way.operands[o]);
+  }
+  for (size_t r = 0; r < node.results.size(); ++r) {
+    const SlotInfo& info = graph.slots[node.results[r]];
+    if (const auto to = ShardingOf(graph, node.results[r], choice); to.has_value())
+      seconds.moving += moves_.Seconds(info.sizes, info.bytes(), way.results[r], *to);
+  }
+  return seconds;
+}
+
+int64_t Model::PeakMemory(const Choice& choice) const {
+  std::vector<int64_t> change(num_times_ + 1, 0);
+  for (size_t n = 0; n < problem_.nodes.size(); ++n) {
+    for (const autoshard::Usage& usage : problem_.nodes[n].usages) {
+      change[usage.begin] += usage.amounts[choice[n]];
+      change[usage.end] -= usage.amounts[choice[n]];
+    }
+  }
+  int64_t most = 0, now = 0;
+  for (int64_t each : change) most = std::max(most, now += each);
+  return most;
+}
+
+}  // namespace distir::autosharding

@@ -1,0 +1,147 @@
+/*!
+ * \file autosharding/model.h
+ * \brief The problem of autoshard/ that says what each sharding of a program costs.
+ *
+ * Nodes are calls, whose strategies are the ways to compute them (autosharding/ways.h), and
+ * tensors that several calls read, or that come from or go to the outside, whose strategies are
+ * shardings. A call costs what its part of the work takes by the roofline, and what its shards
+ * exchange. An edge costs the redistribution between what one side has and the other needs, partial
+ * results included, as planned (planning/planner.h). A tensor with one reader has no node: its edge
+ * joins the two calls. Where TVM would fuse them, and nothing is redistributed, the edge gives back
+ * what fusion saves: writing and reading the tensor, and a launch.
+ *
+ * Memory: a time per call, in program order. Weights and inputs are held at all times, other
+ * tensors from their call to the last that reads them. While a call makes or reads a tensor, what the
+ * call has of it counts in place of what is held otherwise: a gathered weight, a partial result.
+ *
+ * Worked example: relu(x w1) w2 with x, w1, w2 parameters: three tensors, three calls, edges x-c1,
+ * w1-c1, c1-c2, c2-c3, w2-c3.
+ *
+ * A function of the module that several calls name is one set of nodes, counted once per call: all
+ * calls of it are sharded alike.
+ */
+#ifndef DISTIR_AUTOSHARDING_MODEL_H_
+#define DISTIR_AUTOSHARDING_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "autoshard/problem.h"
+#include "autosharding/moves.h"
+#include "autosharding/ways.h"
+#include "autosharding/work.h"
+#include "propagation/graph.h"
+
+namespace distir::autosharding {
+
+/*! \brief Costs of the problem per second. */
+constexpr double kTicksPerSecond = 1e12;
+
+/*! \brief The graph of a function of the module. */
+using GraphOf = std::function<const propagation::FunctionGraph&(const ir::GlobalVar&)>;
+
+/*! \brief Seconds of one call in the chosen way. */
+struct CallSeconds {
+  double computing;  // with what its shards exchange
+  double moving;     // redistributions of its operands, and reductions of its results
+};
+
+class Model {
+ public:
+  /*!
+   * \param root The mesh, in the graphs' table.
+   * \param memory_limit Bytes of a device; nothing: no limit.
+   */
+  Model(const propagation::FunctionGraph& main, const GraphOf& graph_of, const Works& works,
+        const DeviceLimits& limits, Moves* moves, int root, std::optional<int64_t> memory_limit);
+
+  const autoshard::Problem& problem() const { return problem_; }
+
+  /*! \brief The sharding of a tensor under a choice; nothing for constants and what is not used. */
+  std::optional<mesh::Sharding> ShardingOf(const propagation::FunctionGraph& graph, int slot,
+                                           const autoshard::Choice& choice) const;
+  /*! \brief The way in which a node of a graph is computed. */
+  const Way& WayOf(const propagation::FunctionGraph& graph, size_t node,
+                   const autoshard::Choice& choice) const;
+  CallSeconds SecondsOf(const propagation::FunctionGraph& graph, size_t node,
+                        const autoshard::Choice& choice) const;
+  /*! \brief The most bytes at any time. */
+  int64_t PeakMemory(const autoshard::Choice& choice) const;
+  /*! \brief The graphs, callers before callees. */
+  const std::vector<const propagation::FunctionGraph*>& graphs() const { return order_; }
+
+ private:
+  /*! \brief A call of a graph. */
+  struct CallNode {
+    int node;
+    const std::vector<Way>* ways;
+    Work work;
+    int time;
+  };
+  struct Use {
+    size_t call;
+    size_t operand;
+  };
+  struct Tensor {
+    int node = -1;  // none: its maker's and its only reader's nodes are joined
+    const std::vector<mesh::Sharding>* shardings = nullptr;
+    const propagation::Source* stated = nullptr;
+    bool is_kept = false;
+    bool is_stored = true;  // false: lies where another one does
+    std::vector<Use> makers;  // operand: the index of the result
+    std::vector<Use> readers;
+    int last_read = -1;
+  };
+  struct GraphNodes {
+    const propagation::FunctionGraph* graph;
+    double count = 0;  // calls of the function
+    std::vector<CallNode> calls;
+    std::vector<Tensor> tensors;
+    int begin = 0, end = 0;  // times
+  };
+
+  void Collect(const propagation::FunctionGraph& graph, const GraphOf& graph_of);
+  void CountCalls(const GraphOf& graph_of);
+  void NumberTimes(GraphNodes* nodes, const GraphOf& graph_of);
+  void AddCalls(GraphNodes* nodes, const Works& works);
+  void AddTensors(GraphNodes* nodes);
+  void AddEdges(const GraphNodes& nodes);
+  void AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of);
+  void AddMemory(const GraphNodes& nodes);
+  bool IsFused(const GraphNodes& nodes, const Tensor& tensor) const;
+  void AddHeld(const GraphNodes& nodes, int slot, int begin, int end);
+  const std::vector<Way>& Ways(const rules::FactorRule* rule);
+  double NodeSeconds(const propagation::FunctionGraph& graph, size_t index, const CallNode& call,
+                     const Way& way) const;
+  /*! \brief What fusing two calls saves if they are computed so, and nothing moves. */
+  double Saved(const GraphNodes& nodes, const Use& maker, const Way& made, const Use& reader,
+               const Way& read, double bytes) const;
+  double BytesOf(const propagation::FunctionGraph& graph, size_t index, const CallNode& call,
+                 const Way& way) const;
+  int64_t Ticks(const GraphNodes& nodes, double seconds) const;
+  const GraphNodes& Of(const propagation::FunctionGraph& graph) const {
+    return *graphs_.at(&graph);
+  }
+  /*! \brief Seconds from each of some shardings to each of others, row-major. */
+  std::vector<double> SecondsBetween(const propagation::SlotInfo& info,
+                                     const std::vector<const mesh::Sharding*>& from,
+                                     const std::vector<const mesh::Sharding*>& to);
+
+  const DeviceLimits& limits_;
+  Moves& moves_;
+  const int root_;
+  autoshard::Problem problem_;
+  std::map<const propagation::FunctionGraph*, std::unique_ptr<GraphNodes>> graphs_;
+  std::vector<const propagation::FunctionGraph*> order_;
+  std::unordered_map<const rules::FactorRule*, std::vector<Way>> ways_;
+  std::vector<std::unique_ptr<std::vector<mesh::Sharding>>> shardings_;
+  int num_times_ = 0;
+};
+
+}  // namespace distir::autosharding
+#endif  // DISTIR_AUTOSHARDING_MODEL_H_

@@ -1,0 +1,42 @@
+/*!
+ * \file autosharding/statements.h
+ * \brief The annotations from which propagation finds a chosen plan.
+ *
+ * All parameters are stated. Where propagation then does not give a value its chosen sharding, that
+ * value is stated, too, beginning with the first ones, until nothing differs.
+ *
+ * Worked example: of a transformer in Megatron's plan, the weights say all but the hidden states.
+ */
+#ifndef DISTIR_AUTOSHARDING_STATEMENTS_H_
+#define DISTIR_AUTOSHARDING_STATEMENTS_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autosharding/model.h"
+#include "planning/planner.h"
+
+namespace distir::autosharding {
+
+/*! \brief A tensor of a variable and what is stated of it. */
+struct Statement {
+  const propagation::FunctionGraph* graph;
+  int slot;
+  mesh::Sharding sharding;
+};
+
+/*!
+ * \param graphs The program's graphs; their sources change.
+ * \param chosen The sharding of a slot, or nothing.
+ */
+std::vector<Statement> FindStatements(
+    const std::vector<propagation::FunctionGraph*>& graphs,
+    const std::function<const propagation::FunctionGraph&(const ir::GlobalVar&)>& graph_of,
+    const std::function<std::optional<mesh::Sharding>(const propagation::FunctionGraph&, int)>&
+        chosen,
+    const dialect::MeshTable& meshes, int root, planning::Planner* planner);
+
+}  // namespace distir::autosharding
+#endif  // DISTIR_AUTOSHARDING_STATEMENTS_H_

@@ -1,0 +1,69 @@
+// Finds the counted work of each call.
+#include "autosharding/work.h"
+
+#include <tvm/ffi/error.h>
+
+#include <vector>
+
+#include "dialect/operators/annotation.h"
+#include "ir/rewriter.h"
+
+namespace distir::autosharding {
+
+namespace {
+
+std::vector<ir::Binding> BindingsOf(const ir::Function& function) {
+  std::vector<ir::Binding> bindings;
+  ir::VisitBindings(function.body(),
+                    [&](const ir::Binding& binding) { bindings.push_back(binding); });
+  return bindings;
+}
+
+/*! \brief True if a call only gives its operand another shape. */
+bool IsView(const ir::Expr& op) {
+  static constexpr const char* kViews[] = {"relax.reshape", "relax.expand_dims", "relax.squeeze",
+                                           "relax.flatten"};
+  for (const char* name : kViews) {
+    if (ir::IsOp(op, name)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
+             const std::unordered_map<std::string, Work>& counts, const DeviceLimits& limits) {
+  stages::WorkEstimate estimate(mod, limits.speed);
+  for (const auto& [name, base] : mod.functions()) {
+    auto function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    const std::vector<ir::Binding> bindings = BindingsOf(function);
+    std::vector<ir::Binding> others;
+    for (const auto& [other, found] : outlined.functions()) {
+      if (other.name() == name.name()) others = BindingsOf(ir::Function::Cast(found));
+    }
+    TVM_FFI_ICHECK_EQ(bindings.size(), others.size()) << "an outlined function has other bindings";
+    for (size_t i = 0; i < bindings.size(); ++i) {
+      const ir::Call call = ir::BoundCall(bindings[i]);
+      if (!call.defined() || IsView(call.op())) continue;
+      const bool calls_function =
+          ir::GlobalVar::Is(call.op()) &&
+          ir::Function::Is(mod.functions().at(ir::GlobalVar::Cast(call.op())));
+      if (calls_function || dialect::IsAnnotation(call)) continue;
+      const auto callee = ir::GlobalVar::Cast(ir::BoundCall(others[i]).op());
+      auto counted = callee.defined() ? counts.find(callee.name()) : counts.end();
+      if (counted != counts.end()) {
+        works_[call.get()] = counted->second;
+      } else {
+        works_[call.get()].computing = estimate.SecondsOf(bindings[i]);
+      }
+    }
+  }
+}
+
+Work Works::Of(const ffi::Object* call) const {
+  auto found = works_.find(call);
+  return found == works_.end() ? Work() : found->second;
+}
+
+}  // namespace distir::autosharding
