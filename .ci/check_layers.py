@@ -53,7 +53,6 @@ LAYERS = (
 PYTHON_LAYERS = (
     "text",
     "native",
-    "autoshard",
     "mesh",
     "signature",
     "structure",
@@ -71,6 +70,7 @@ PYTHON_LAYERS = (
     "saved",
     "explain",
     "analysis",
+    "autosharding",
     "interop",
     "hints",
     "views",

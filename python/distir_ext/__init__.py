@@ -19,6 +19,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.annotate.manual import manual
     from distir_ext.annotate.mutator import ShardingMutator
     from distir_ext.annotate.patterns import annotate
+    from distir_ext.autosharding.plan import AutoPlan, autoshard
     from distir_ext.compile.entry import build, lower
     from distir_ext.compile.kernels import flash_attention
     from distir_ext.explain import rules
@@ -61,6 +62,7 @@ __all__ = [
     "DEVICES",
     "INFINIBAND",
     "NVLINK",
+    "AutoPlan",
     "Backend",
     "CheckPasses",
     "Cluster",
@@ -85,6 +87,7 @@ __all__ = [
     "__version__",
     "analysis",
     "annotate",
+    "autoshard",
     "barrier",
     "build",
     "collectives",

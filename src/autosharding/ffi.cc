@@ -53,7 +53,7 @@ std::unordered_map<std::string, Work> CountsOf(
   std::unordered_map<std::string, Work> counts;
   for (const auto& [name, row] : rows) {
     counts[name] = {NumberOf(row[0]), NumberOf(row[1]), NumberOf(row[2]),
-                    static_cast<int>(row[3].cast<int64_t>())};
+                    static_cast<int>(row[3].cast<int64_t>()), false};
   }
   return counts;
 }
@@ -151,7 +151,7 @@ ffi::Array<ffi::Any> RowOf(const std::string& function, const Place& place,
  * \param device Its launch, bandwidth, caches and operations per second.
  * \param memory_limit Bytes of a device; negative: no limit.
  * \param stop Called with the best cost (kInfinite if there is none) and the bound.
- * \return Its cost and bound; if there is a choice, statements, calls and memory.
+ * \return Cost and bound, the axes that serve for anything, the least memory; if there is a choice, statements, calls and memory.
  */
 Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ffi::Any cluster,
             ir::IRModule outlined, ffi::Map<ffi::String, ffi::Array<ffi::Any>> counts, Data device,
@@ -163,8 +163,8 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
   DISTIR_REQUIRE(dialect::ToMesh(device_mesh) == mesh, ValueError)
       << "the module has the devices of the mesh in another shape; name that one";
   planning::Planner planner(cost::ToCluster(cluster));
-  Moves moves(&planner, mesh);
   const DeviceLimits limits = LimitsOf(device);
+  Moves moves(&planner, mesh, limits);
   const Works works(mod, outlined, CountsOf(counts), limits);
   const auto graph_of = [&](const ir::GlobalVar& name) -> const FunctionGraph& {
     return graphs.Of(name);
@@ -179,6 +179,16 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
   data.Set("cost", solution.cost);
   data.Set("bound", solution.bound);
   data.Set("nodes", static_cast<int64_t>(model.problem().nodes.size()));
+  ffi::Array<bool> usable;
+  for (bool each : model.UsableAxes()) usable.push_back(each);
+  data.Set("usable", usable);
+  const Model::LeastMemory least = model.LeastPossible();
+  data.Set("least_memory", least.bytes);
+  if (least.graph != nullptr) {
+    const propagation::Node& node = least.graph->nodes[least.node];
+    const int slot = node.results.empty() ? node.operands[0] : node.results[0];
+    data.Set("least_at", least.graph->slots[slot].name);
+  }
   if (solution.choice.empty() && !model.problem().nodes.empty()) return data;
 
   const auto chosen = [&](const FunctionGraph& graph, int slot) {

@@ -41,25 +41,6 @@ Sharding WithoutPartial(Sharding sharding) {
   return sharding;
 }
 
-bool Fuses(int maker, int reader) {
-  if (maker <= kBroadcast) return reader <= kReduction;
-  if (maker == kEpilogue) return reader <= kBroadcast;
-  return maker == kInjective && reader <= kInjective;
-}
-
-template <typename Of>
-std::vector<const Sharding*> Pointers(const std::vector<Way>& ways, Of of) {
-  std::vector<const Sharding*> pointers;
-  for (const Way& way : ways) pointers.push_back(&of(way));
-  return pointers;
-}
-
-std::vector<const Sharding*> Pointers(const std::vector<Sharding>& shardings) {
-  std::vector<const Sharding*> pointers;
-  for (const Sharding& each : shardings) pointers.push_back(&each);
-  return pointers;
-}
-
 }  // namespace
 
 Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& works,
@@ -72,7 +53,10 @@ Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& wo
   for (const FunctionGraph* graph : order_) {
     GraphNodes* nodes = graphs_.at(graph).get();
     AddCalls(nodes, works);
+    FindNeeded(nodes);
     AddTensors(nodes);
+    FindKernels(nodes);
+    PriceCalls(nodes);
     AddEdges(*nodes);
   }
   for (const FunctionGraph* graph : order_) AddCallEdges(Of(*graph), graph_of);
@@ -113,15 +97,68 @@ void Model::NumberTimes(GraphNodes* nodes, const GraphOf& graph_of) {
   nodes->end = num_times_;
 }
 
-const std::vector<Way>& Model::Ways(const rules::FactorRule* rule) {
+const Model::RuleWays& Model::Ways(const rules::FactorRule* rule) {
   auto [found, is_new] = ways_.try_emplace(rule);
-  if (is_new) found->second = WaysOf(*rule, moves_.mesh());
-  return found->second;
+  RuleWays& known = found->second;
+  if (!is_new) return known;
+  known.ways = WaysOf(*rule, moves_.mesh());
+  known.operands.resize(rule->operands.size());
+  known.results.resize(rule->results.size());
+  for (const Way& way : known.ways) {
+    for (size_t o = 0; o < way.operands.size(); ++o)
+      known.operands[o].push_back(moves_.Number(way.operands[o]));
+    for (size_t r = 0; r < way.results.size(); ++r)
+      known.results[r].push_back(moves_.Number(way.results[r]));
+  }
+  return known;
 }
 
-double Model::BytesOf(const FunctionGraph& graph, size_t index, const CallNode& call,
-                      const Way& way) const {
+/*! \brief Marks what the results of the function depend on; TVM leaves out the rest. */
+void Model::FindNeeded(GraphNodes* nodes) {
+  const FunctionGraph& graph = *nodes->graph;
+  std::vector<bool> is_read(graph.slots.size(), false);
+  const auto read = [&](const propagation::SlotList& slots) {
+    for (int slot : slots) is_read[slot] = true;
+  };
+  read(graph.results);
+  for (const propagation::CallSite& site : graph.calls) read(site.arguments);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const propagation::Node& node = graph.nodes[i];
+    nodes->calls[i].is_needed = std::any_of(node.results.begin(), node.results.end(),
+                                            [&](int slot) { return is_read[slot]; });
+    if (nodes->calls[i].is_needed) read(node.operands);
+  }
+}
+
+void Model::FindKernels(GraphNodes* nodes) {
+  const FunctionGraph& graph = *nodes->graph;
+  std::vector<int> patterns;
+  for (const CallNode& call : nodes->calls)
+    patterns.push_back(call.is_needed ? call.work.pattern : kOpaque);
+  const std::vector<int> groups = FusedGroups(graph, patterns);
+  for (size_t i = 0; i < groups.size(); ++i) nodes->calls[i].group = groups[i];
+  for (size_t i = 0; i < groups.size(); ++i) {
+    Kernel& kernel = nodes->kernels[groups[i]];
+    if (!nodes->calls[i].is_needed) continue;
+    kernel.computing += nodes->calls[i].work.computing;
+    kernel.bytes += BytesOf(*nodes, i, nullptr);
+    kernel.is_view = kernel.is_view && nodes->calls[i].work.is_view;
+  }
+}
+
+bool Model::IsInner(const GraphNodes& nodes, int slot) const {
+  const Tensor& tensor = nodes.tensors[slot];
+  if (tensor.makers.size() != 1 || tensor.readers.empty() || tensor.is_outside) return false;
+  const int group = nodes.calls[tensor.makers[0].call].group;
+  return std::all_of(tensor.readers.begin(), tensor.readers.end(), [&](const Use& reader) {
+    return nodes.calls[reader.call].group == group || !nodes.calls[reader.call].is_needed;
+  });
+}
+
+double Model::BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const {
+  const FunctionGraph& graph = *nodes.graph;
   const propagation::Node& node = graph.nodes[index];
+  const CallNode& call = nodes.calls[index];
   double bytes = 0;
   for (bool is_result : {false, true}) {
     const propagation::SlotList& slots = is_result ? node.results : node.operands;
@@ -129,26 +166,63 @@ double Model::BytesOf(const FunctionGraph& graph, size_t index, const CallNode& 
     for (size_t i = 0; i < slots.size(); ++i) {
       const SlotInfo& info = graph.slots[slots[i]];
       whole += info.bytes();
-      local += LocalBytes(info.sizes, info.bytes(), is_result ? way.results[i] : way.operands[i]);
+      const Tensor& tensor = nodes.tensors[slots[i]];
+      const bool is_from_kernel =
+          !is_result && tensor.makers.size() == 1 && !tensor.is_outside &&
+          nodes.calls[tensor.makers[0].call].group == call.group;
+      if (is_from_kernel || (is_result && IsInner(nodes, slots[i]))) continue;
+      local += way == nullptr ? info.bytes()
+                              : LocalBytes(info.sizes, info.bytes(),
+                                           is_result ? way->results[i] : way->operands[i]);
     }
     if (whole > 0) bytes += (is_result ? call.work.written : call.work.read) * local / whole;
   }
   return bytes;
 }
 
-double Model::NodeSeconds(const FunctionGraph& graph, size_t index, const CallNode& call,
-                          const Way& way) const {
+const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
+  const FunctionGraph& graph = *nodes.graph;
   const propagation::Node& node = graph.nodes[index];
+  const CallNode& call = nodes.calls[index];
+  const Work& work = call.work;
+  const Kernel& kernel = nodes.kernels.at(call.group);
+  const bool stands_for_kernel = call.group == static_cast<int>(index);
+  Words key = {Address(call.rule),        Bits(work.computing), Bits(work.read),
+               Bits(work.written),        Bits(kernel.computing), Bits(kernel.bytes),
+               kernel.is_view,            stands_for_kernel,    call.is_needed};
+  for (const propagation::SlotList* slots : {&node.operands, &node.results}) {
+    for (int slot : *slots) key.push_back(Bits(graph.slots[slot].bytes()));
+  }
+  key.push_back(Bits(BytesOf(nodes, index, nullptr)));
+  auto [found, is_new] = costs_.try_emplace(std::move(key));
+  WayCosts& costs = found->second;
+  if (!is_new) return costs;
   rules::PricedTensors operands, results;
   for (int slot : node.operands)
     operands.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
   for (int slot : node.results)
     results.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
-  double seconds =
-      moves_.SecondsBetweenShards(*node.rule, std::move(operands), std::move(results), way.factors);
-  if (call.work == Work()) return seconds;
-  return seconds + limits_.Seconds(call.work.computing * way.fraction,
-                                   BytesOf(graph, index, call, way));
+  for (const Way& way : call.rule->ways) {
+    double seconds = 0;
+    if (call.is_needed) {
+      seconds = moves_.SecondsBetweenShards(*node.rule, operands, results, way.factors);
+      if (!kernel.is_view) {
+        const double computing = kernel.computing * way.fraction;
+        const double moving =
+            kernel.bytes * way.fraction / limits_.BandwidthOf(kernel.bytes * way.fraction);
+        if (limits_.launch >= std::max(computing, moving)) {
+          seconds += stands_for_kernel ? limits_.launch : 0;
+        } else if (computing >= moving) {
+          seconds += work.computing * way.fraction;
+        } else {
+          seconds += BytesOf(nodes, index, &way) /
+                     limits_.BandwidthOf(kernel.bytes * way.fraction);
+        }
+      }
+    }
+    costs.seconds.push_back(seconds);
+  }
+  return costs;
 }
 
 int64_t Model::Ticks(const GraphNodes& nodes, double seconds) const {
@@ -164,10 +238,17 @@ void Model::AddCalls(GraphNodes* nodes, const Works& works) {
     DISTIR_REQUIRE(graph.nodes[i].crossing == nullptr, ValueError)
         << "`" << graph.name << "` has a manual region; automatic sharding needs a program without";
     call.node = static_cast<int>(problem_.nodes.size());
-    call.ways = &Ways(graph.nodes[i].rule);
-    autoshard::Node& node = problem_.nodes.emplace_back();
-    for (const Way& way : *call.ways)
-      node.costs.push_back(Ticks(*nodes, NodeSeconds(graph, i, call, way)));
+    call.rule = &Ways(graph.nodes[i].rule);
+    problem_.nodes.emplace_back();
+  }
+}
+
+void Model::PriceCalls(GraphNodes* nodes) {
+  for (size_t i = 0; i < nodes->calls.size(); ++i) {
+    CallNode& call = nodes->calls[i];
+    call.costs = &CostsOf(*nodes, i);
+    for (double seconds : call.costs->seconds)
+      problem_.nodes[call.node].costs.push_back(Ticks(*nodes, seconds));
   }
 }
 
@@ -187,6 +268,12 @@ void Model::AddTensors(GraphNodes* nodes) {
   const auto keep = [&](const propagation::SlotList& slots) {
     for (int slot : slots) tensors[slot].is_kept = true;
   };
+  for (int slot : graph.params) tensors[slot].is_outside = true;
+  for (int slot : graph.results) tensors[slot].is_outside = true;
+  for (const propagation::CallSite& site : graph.calls) {
+    for (int slot : site.arguments) tensors[slot].is_outside = true;
+    for (int slot : site.results) tensors[slot].is_outside = true;
+  }
   keep(graph.params);
   if (nodes->graph != order_.front()) keep(graph.results);
   for (const propagation::CallSite& site : graph.calls) {
@@ -205,7 +292,7 @@ void Model::AddTensors(GraphNodes* nodes) {
   }
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const propagation::Node& node = graph.nodes[i];
-    if (!(nodes->calls[i].work == Work()) || node.operands.size() != 1) continue;
+    if (!nodes->calls[i].work.is_view || node.operands.size() != 1) continue;
     for (int result : node.results) {  // lies where its operand does
       tensors[result].is_stored = false;
       int& last_read = tensors[node.operands[0]].last_read;
@@ -220,106 +307,90 @@ void Model::AddTensors(GraphNodes* nodes) {
     }
     if (tensor.makers.size() > 1 || tensor.readers.size() > 1) tensor.is_kept = true;
     if (!tensor.is_kept) continue;
-    shardings_.push_back(std::make_unique<std::vector<Sharding>>());
-    std::vector<Sharding>& shardings = *shardings_.back();
+    std::vector<int> shardings;
     const auto add = [&](const Sharding& sharding) {
       if (tensor.stated != nullptr && !Allows(*tensor.stated, sharding)) return;
-      if (std::find(shardings.begin(), shardings.end(), sharding) == shardings.end())
-        shardings.push_back(sharding);
+      const int number = moves_.Number(sharding);
+      if (std::find(shardings.begin(), shardings.end(), number) == shardings.end())
+        shardings.push_back(number);
     };
     add(Sharding::Replicated(static_cast<int>(graph.slots[s].sizes.size())));
     if (tensor.stated != nullptr) add(tensor.stated->sharding);
     for (const Use& maker : tensor.makers) {
-      for (const Way& way : *nodes->calls[maker.call].ways)
+      for (const Way& way : nodes->calls[maker.call].rule->ways)
         add(WithoutPartial(way.results[maker.operand]));
     }
     for (const Use& reader : tensor.readers) {
-      for (const Way& way : *nodes->calls[reader.call].ways) add(way.operands[reader.operand]);
+      for (const Way& way : nodes->calls[reader.call].rule->ways)
+        add(way.operands[reader.operand]);
     }
     TVM_FFI_ICHECK(!shardings.empty()) << "a tensor has no sharding";
-    tensor.shardings = &shardings;
     tensor.node = static_cast<int>(problem_.nodes.size());
     autoshard::Node& node = problem_.nodes.emplace_back();
-    for (const Sharding& each : shardings) {
-      const double held = LocalBytes(graph.slots[s].sizes, graph.slots[s].bytes(), each);
+    for (int each : shardings) {
+      const double held =
+          LocalBytes(graph.slots[s].sizes, graph.slots[s].bytes(), moves_.Sharding(each));
       node.costs.push_back(Ticks(*nodes, held * kPerByteHeld));
     }
+    tensor.shardings = &*shardings_.insert(std::move(shardings)).first;
   }
 }
 
-std::vector<double> Model::SecondsBetween(const SlotInfo& info,
-                                          const std::vector<const Sharding*>& from,
-                                          const std::vector<const Sharding*>& to) {
-  std::vector<double> seconds;
-  seconds.reserve(from.size() * to.size());
-  for (const Sharding* source : from) {
-    for (const Sharding* target : to)
-      seconds.push_back(moves_.Seconds(info.sizes, info.bytes(), *source, *target));
-  }
-  return seconds;
-}
-
-double Model::Saved(const GraphNodes& nodes, const Use& maker, const Way& made, const Use& reader,
-                    const Way& read, double bytes) const {
-  const CallNode& first = nodes.calls[maker.call];
-  const CallNode& second = nodes.calls[reader.call];
-  if (!Fuses(first.work.pattern, second.work.pattern)) return 0;
-  const double first_bytes = BytesOf(*nodes.graph, maker.call, first, made);
-  const double second_bytes = BytesOf(*nodes.graph, reader.call, second, read);
-  const double first_computing = first.work.computing * made.fraction;
-  const double second_computing = second.work.computing * read.fraction;
-  return limits_.Seconds(first_computing, first_bytes) +
-         limits_.Seconds(second_computing, second_bytes) -
-         limits_.Seconds(first_computing + second_computing,
-                         std::max(first_bytes + second_bytes - 2 * bytes, 0.0));
+const std::vector<double>& Model::SecondsBetween(const SlotInfo& info, const std::vector<int>& from,
+                                                 const std::vector<int>& to) {
+  Words key = {Address(&from), Address(&to), Bits(info.bytes())};
+  key.insert(key.end(), info.sizes.begin(), info.sizes.end());
+  auto [found, is_new] = seconds_.try_emplace(std::move(key));
+  if (is_new) found->second = moves_.SecondsBetween(info.sizes, info.bytes(), from, to);
+  return found->second;
 }
 
 void Model::AddEdges(const GraphNodes& nodes) {
   const FunctionGraph& graph = *nodes.graph;
-  const auto add = [&](int from, int to, const std::vector<double>& seconds) {
-    autoshard::Edge& edge = problem_.edges.emplace_back();
-    edge.from = from;
-    edge.to = to;
-    for (double each : seconds) edge.costs.push_back(Ticks(nodes, each));
-  };
   for (size_t s = 0; s < nodes.tensors.size(); ++s) {
     const Tensor& tensor = nodes.tensors[s];
     const SlotInfo& info = graph.slots[s];
     if (info.is_constant) continue;
-    const auto made = [&](const Use& maker) {
-      return Pointers(*nodes.calls[maker.call].ways, [&](const Way& way) -> const Sharding& {
-        return way.results[maker.operand];
-      });
+    const bool is_inner = IsInner(nodes, static_cast<int>(s));
+    const auto add = [&](int from, const std::vector<int>& source, int to,
+                         const std::vector<int>& target) {
+      const std::vector<double>& seconds = SecondsBetween(info, source, target);
+      autoshard::Edge& edge = problem_.edges.emplace_back();
+      edge.from = from;
+      edge.to = to;
+      edge.costs.reserve(seconds.size());
+      size_t at = 0;
+      for (int a : source) {
+        // A redistribution divides the kernel.
+        const double bytes = LocalBytes(info.sizes, info.bytes(), moves_.Sharding(a));
+        const double divided = is_inner ? limits_.Seconds(0, 2 * bytes) : 0;
+        for (int b : target)
+          edge.costs.push_back(Ticks(nodes, seconds[at++] + (a == b ? 0 : divided)));
+      }
     };
-    const auto needed = [&](const Use& reader) {
-      return Pointers(*nodes.calls[reader.call].ways, [&](const Way& way) -> const Sharding& {
-        return way.operands[reader.operand];
-      });
+    const auto is_needed = [&](const Use& use) { return nodes.calls[use.call].is_needed; };
+    const auto made = [&](const Use& maker) -> const std::vector<int>& {
+      return nodes.calls[maker.call].rule->results[maker.operand];
+    };
+    const auto needed = [&](const Use& reader) -> const std::vector<int>& {
+      return nodes.calls[reader.call].rule->operands[reader.operand];
     };
     if (tensor.node >= 0) {
-      for (const Use& maker : tensor.makers)
-        add(nodes.calls[maker.call].node, tensor.node,
-            SecondsBetween(info, made(maker), Pointers(*tensor.shardings)));
-      for (const Use& reader : tensor.readers)
-        add(tensor.node, nodes.calls[reader.call].node,
-            SecondsBetween(info, Pointers(*tensor.shardings), needed(reader)));
-      continue;
-    }
-    if (tensor.makers.empty() || tensor.readers.empty()) continue;
-    const Use& maker = tensor.makers[0];
-    const Use& reader = tensor.readers[0];
-    std::vector<double> seconds = SecondsBetween(info, made(maker), needed(reader));
-    size_t at = 0;
-    for (const Way& first : *nodes.calls[maker.call].ways) {
-      for (const Way& second : *nodes.calls[reader.call].ways) {
-        const Sharding& result = first.results[maker.operand];
-        if (result == second.operands[reader.operand])
-          seconds[at] -= Saved(nodes, maker, first, reader, second,
-                               LocalBytes(info.sizes, info.bytes(), result));
-        ++at;
+      for (const Use& maker : tensor.makers) {
+        if (is_needed(maker))
+          add(nodes.calls[maker.call].node, made(maker), tensor.node, *tensor.shardings);
       }
+      for (const Use& reader : tensor.readers) {
+        if (is_needed(reader))
+          add(tensor.node, *tensor.shardings, nodes.calls[reader.call].node, needed(reader));
+      }
+    } else if (!tensor.makers.empty() && !tensor.readers.empty() &&
+               is_needed(tensor.readers[0])) {
+      const Use& maker = tensor.makers[0];
+      const Use& reader = tensor.readers[0];
+      add(nodes.calls[maker.call].node, made(maker), nodes.calls[reader.call].node,
+          needed(reader));
     }
-    add(nodes.calls[maker.call].node, nodes.calls[reader.call].node, seconds);
   }
 }
 
@@ -337,8 +408,7 @@ void Model::AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of) {
         autoshard::Edge& edge = problem_.edges.emplace_back();
         edge.from = from.node;
         edge.to = to.node;
-        for (double each : SecondsBetween(graph.slots[outside[i]], Pointers(*from.shardings),
-                                          Pointers(*to.shardings)))
+        for (double each : SecondsBetween(graph.slots[outside[i]], *from.shardings, *to.shardings))
           edge.costs.push_back(Ticks(nodes, each));
       }
     };
@@ -354,7 +424,7 @@ void Model::AddMemory(const GraphNodes& nodes) {
   for (size_t s = 0; s < nodes.tensors.size(); ++s) {
     const Tensor& tensor = nodes.tensors[s];
     const int slot = static_cast<int>(s);
-    if (graph.slots[s].is_constant || !tensor.is_stored || IsFused(nodes, tensor)) continue;
+    if (graph.slots[s].is_constant || !tensor.is_stored || IsInner(nodes, slot)) continue;
     if (params.count(slot) > 0) {
       if (is_main) AddHeld(nodes, slot, 0, num_times_);  // others are the caller's
     } else if (!tensor.makers.empty()) {
@@ -374,7 +444,7 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
   };
   const auto add = [&](const CallNode& call, const auto& sharding_of, int from, int to) {
     std::vector<int64_t> amounts;
-    for (const Way& way : *call.ways) amounts.push_back(bytes(sharding_of(way)));
+    for (const Way& way : call.rule->ways) amounts.push_back(bytes(sharding_of(way)));
     problem_.nodes[call.node].usages.push_back({from, to, std::move(amounts)});
   };
   const auto hold = [&](int from, int to) {
@@ -386,7 +456,7 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
           [&](const Way& way) -> const Sharding& { return way.results[maker.operand]; }, from, to);
     }
     std::vector<int64_t> amounts;
-    for (const Sharding& each : *tensor.shardings) amounts.push_back(bytes(each));
+    for (int each : *tensor.shardings) amounts.push_back(bytes(moves_.Sharding(each)));
     problem_.nodes[tensor.node].usages.push_back({from, to, std::move(amounts)});
   };
   int next = begin;
@@ -411,24 +481,16 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
   hold(next, end);
 }
 
-/*! \brief True if TVM fuses the maker of a tensor with its only reader, as far as that is not
- * sharded otherwise. */
-bool Model::IsFused(const GraphNodes& nodes, const Tensor& tensor) const {
-  return tensor.node < 0 && tensor.makers.size() == 1 && tensor.readers.size() == 1 &&
-         Fuses(nodes.calls[tensor.makers[0].call].work.pattern,
-               nodes.calls[tensor.readers[0].call].work.pattern);
-}
-
 const Way& Model::WayOf(const FunctionGraph& graph, size_t node, const Choice& choice) const {
   const CallNode& call = Of(graph).calls[node];
-  return (*call.ways)[choice[call.node]];
+  return call.rule->ways[choice[call.node]];
 }
 
 std::optional<Sharding> Model::ShardingOf(const FunctionGraph& graph, int slot,
                                           const Choice& choice) const {
   const Tensor& tensor = Of(graph).tensors[slot];
   if (graph.slots[slot].is_constant) return std::nullopt;
-  if (tensor.node >= 0) return (*tensor.shardings)[choice[tensor.node]];
+  if (tensor.node >= 0) return moves_.Sharding((*tensor.shardings)[choice[tensor.node]]);
   if (tensor.makers.empty()) return std::nullopt;
   const Use& maker = tensor.makers[0];
   const Sharding& made = WayOf(graph, maker.call, choice).results[maker.operand];
@@ -441,7 +503,8 @@ CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index,
                              const Choice& choice) const {
   const GraphNodes& nodes = Of(graph);
   const Way& way = WayOf(graph, index, choice);
-  CallSeconds seconds{NodeSeconds(graph, index, nodes.calls[index], way), 0};
+  const CallNode& call = nodes.calls[index];
+  CallSeconds seconds{call.costs->seconds[choice[call.node]], 0};
   const propagation::Node& node = graph.nodes[index];
   for (size_t o = 0; o < node.operands.size(); ++o) {
     const SlotInfo& info = graph.slots[node.operands[o]];
@@ -467,6 +530,41 @@ int64_t Model::PeakMemory(const Choice& choice) const {
   int64_t most = 0, now = 0;
   for (int64_t each : change) most = std::max(most, now += each);
   return most;
+}
+
+Model::LeastMemory Model::LeastPossible() const {
+  std::vector<int64_t> change(num_times_ + 1, 0);
+  for (const autoshard::Node& node : problem_.nodes) {
+    for (const autoshard::Usage& usage : node.usages) {
+      const int64_t least = *std::min_element(usage.amounts.begin(), usage.amounts.end());
+      change[usage.begin] += least;
+      change[usage.end] -= least;
+    }
+  }
+  std::vector<std::pair<const FunctionGraph*, size_t>> at(num_times_);
+  for (const FunctionGraph* graph : order_) {
+    const GraphNodes& nodes = Of(*graph);
+    for (size_t i = 0; i < nodes.calls.size(); ++i) at[nodes.calls[i].time] = {graph, i};
+  }
+  LeastMemory most;
+  int64_t now = 0;
+  for (int time = 0; time < num_times_; ++time) {
+    now += change[time];
+    if (now > most.bytes) most = {now, at[time].first, at[time].second};
+  }
+  return most;
+}
+
+std::vector<bool> Model::UsableAxes() const {
+  std::vector<bool> usable(moves_.mesh().ndim(), false);
+  for (const auto& [rule, known] : ways_) {
+    for (const Way& way : known.ways) {
+      for (const mesh::AxisList& axes : way.factors) {
+        for (const mesh::AxisRef& axis : axes) usable[axis.axis] = true;
+      }
+    }
+  }
+  return usable;
 }
 
 }  // namespace distir::autosharding

@@ -7,8 +7,12 @@
  * shardings. A call costs what its part of the work takes by the roofline, and what its shards
  * exchange. An edge costs the redistribution between what one side has and the other needs, partial
  * results included, as planned (planning/planner.h). A tensor with one reader has no node: its edge
- * joins the two calls. Where TVM would fuse them, and nothing is redistributed, the edge gives back
- * what fusion saves: writing and reading the tensor, and a launch.
+ * joins the two calls.
+ *
+ * Calls that TVM would fuse (autosharding/fusion.h) are one kernel: each of them costs its share of
+ * what bounds the kernel, its operations or the bytes that leave or enter the kernel; the call that
+ * stands for the group has the launch. A redistribution within a group also costs what dividing it
+ * does: the tensor is written and read.
  *
  * Memory: a time per call, in program order. Weights and inputs are held at all times, other
  * tensors from their call to the last that reads them. While a call makes or reads a tensor, what the
@@ -28,6 +32,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -72,16 +77,43 @@ class Model {
                         const autoshard::Choice& choice) const;
   /*! \brief The most bytes at any time. */
   int64_t PeakMemory(const autoshard::Choice& choice) const;
+  /*! \brief A bound of the memory that any choice needs, and the call meanwhile. */
+  struct LeastMemory {
+    int64_t bytes = 0;
+    const propagation::FunctionGraph* graph = nullptr;
+    size_t node = 0;
+  };
+  LeastMemory LeastPossible() const;
+  /*! \brief By mesh axis, true if any call can be computed in shards along it. */
+  std::vector<bool> UsableAxes() const;
   /*! \brief The graphs, callers before callees. */
   const std::vector<const propagation::FunctionGraph*>& graphs() const { return order_; }
 
  private:
+  /*! \brief The ways of a rule, and the numbers of their shardings (autosharding/moves.h). */
+  struct RuleWays {
+    std::vector<Way> ways;
+    std::vector<std::vector<int>> operands, results;  // by tensor, one per way
+  };
+  /*! \brief What each way of a call costs by itself. */
+  struct WayCosts {
+    std::vector<double> seconds;
+  };
+  /*! \brief A kernel of fused calls, on one device. */
+  struct Kernel {
+    double computing = 0;  // seconds
+    double bytes = 0;      // that leave or enter it
+    bool is_view = true;
+  };
   /*! \brief A call of a graph. */
   struct CallNode {
     int node;
-    const std::vector<Way>* ways;
+    const RuleWays* rule;
+    const WayCosts* costs;
     Work work;
     int time;
+    int group;          // in GraphNodes::kernels
+    bool is_needed = false;  // something that is returned depends on it
   };
   struct Use {
     size_t call;
@@ -89,9 +121,10 @@ class Model {
   };
   struct Tensor {
     int node = -1;  // none: its maker's and its only reader's nodes are joined
-    const std::vector<mesh::Sharding>* shardings = nullptr;
+    const std::vector<int>* shardings = nullptr;  // their numbers
     const propagation::Source* stated = nullptr;
     bool is_kept = false;
+    bool is_outside = false;  // comes from, or goes to, a caller or another function
     bool is_stored = true;  // false: lies where another one does
     std::vector<Use> makers;  // operand: the index of the result
     std::vector<Use> readers;
@@ -102,6 +135,7 @@ class Model {
     double count = 0;  // calls of the function
     std::vector<CallNode> calls;
     std::vector<Tensor> tensors;
+    std::map<int, Kernel> kernels;
     int begin = 0, end = 0;  // times
   };
 
@@ -109,28 +143,29 @@ class Model {
   void CountCalls(const GraphOf& graph_of);
   void NumberTimes(GraphNodes* nodes, const GraphOf& graph_of);
   void AddCalls(GraphNodes* nodes, const Works& works);
+  void PriceCalls(GraphNodes* nodes);
   void AddTensors(GraphNodes* nodes);
   void AddEdges(const GraphNodes& nodes);
   void AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of);
   void AddMemory(const GraphNodes& nodes);
-  bool IsFused(const GraphNodes& nodes, const Tensor& tensor) const;
   void AddHeld(const GraphNodes& nodes, int slot, int begin, int end);
-  const std::vector<Way>& Ways(const rules::FactorRule* rule);
-  double NodeSeconds(const propagation::FunctionGraph& graph, size_t index, const CallNode& call,
-                     const Way& way) const;
-  /*! \brief What fusing two calls saves if they are computed so, and nothing moves. */
-  double Saved(const GraphNodes& nodes, const Use& maker, const Way& made, const Use& reader,
-               const Way& read, double bytes) const;
-  double BytesOf(const propagation::FunctionGraph& graph, size_t index, const CallNode& call,
-                 const Way& way) const;
+  const RuleWays& Ways(const rules::FactorRule* rule);
+  void FindKernels(GraphNodes* nodes);
+  void FindNeeded(GraphNodes* nodes);
+  const WayCosts& CostsOf(const GraphNodes& nodes, size_t index);
+  /*! \brief Bytes of a call that leave or enter its kernel, computed in one way or, without one, by
+   * one device. */
+  double BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const;
+  /*! \brief True if a tensor stays within a kernel. */
+  bool IsInner(const GraphNodes& nodes, int slot) const;
   int64_t Ticks(const GraphNodes& nodes, double seconds) const;
   const GraphNodes& Of(const propagation::FunctionGraph& graph) const {
     return *graphs_.at(&graph);
   }
-  /*! \brief Seconds from each of some shardings to each of others, row-major. */
-  std::vector<double> SecondsBetween(const propagation::SlotInfo& info,
-                                     const std::vector<const mesh::Sharding*>& from,
-                                     const std::vector<const mesh::Sharding*>& to);
+  /*! \brief SecondsBetween for numbers that do not change, each worked out once. */
+  const std::vector<double>& SecondsBetween(const propagation::SlotInfo& info,
+                                            const std::vector<int>& from,
+                                            const std::vector<int>& to);
 
   const DeviceLimits& limits_;
   Moves& moves_;
@@ -138,8 +173,10 @@ class Model {
   autoshard::Problem problem_;
   std::map<const propagation::FunctionGraph*, std::unique_ptr<GraphNodes>> graphs_;
   std::vector<const propagation::FunctionGraph*> order_;
-  std::unordered_map<const rules::FactorRule*, std::vector<Way>> ways_;
-  std::vector<std::unique_ptr<std::vector<mesh::Sharding>>> shardings_;
+  std::unordered_map<const rules::FactorRule*, RuleWays> ways_;
+  std::unordered_map<Words, WayCosts, HashWords> costs_;
+  std::set<std::vector<int>> shardings_;  // of tensors, by their numbers
+  std::unordered_map<Words, std::vector<double>, HashWords> seconds_;
   int num_times_ = 0;
 };
 

@@ -17,28 +17,53 @@ void Append(const mesh::AxisList& axes, Words* key) {
   }
 }
 
-void Append(const mesh::Sharding& sharding, Words* key) {
-  for (const mesh::AxisList& dim : sharding.dims) Append(dim, key);
-  Append(sharding.partial, key);
-}
-
 }  // namespace
 
-double Moves::Seconds(const rules::Sizes& sizes, double bytes, const mesh::Sharding& from,
-                      const mesh::Sharding& to) {
-  if (from.partial.empty() && from.dims == to.dims) return 0;
-  key_ = {static_cast<int64_t>(sizes.size()), Bits(bytes), static_cast<int64_t>(from.reduction)};
-  key_.insert(key_.end(), sizes.begin(), sizes.end());
-  Append(from, &key_);
-  Append(to, &key_);
-  auto [found, is_new] = known_.emplace(key_, 0);
+int Moves::Number(const mesh::Sharding& sharding) {
+  Words key = {static_cast<int64_t>(sharding.dims.size()),
+               static_cast<int64_t>(sharding.reduction)};
+  for (const mesh::AxisList& dim : sharding.dims) Append(dim, &key);
+  Append(sharding.partial, &key);
+  auto [found, is_new] = numbers_.emplace(std::move(key), static_cast<int>(shardings_.size()));
+  if (is_new) shardings_.push_back(sharding);
+  return found->second;
+}
+
+double Moves::Find(Known* known, int from, int to) {
+  if (from == to) return 0;
+  auto [found, is_new] = known->seconds.emplace((static_cast<int64_t>(from) << 32) + to, 0);
   if (is_new) {
-    planning::TensorSize size;
-    for (int64_t extent : sizes) size.dims.push_back(std::max<int64_t>(extent, 0));
-    size.bytes = bytes;
-    found->second = planner_.Find(mesh_, from, to, planning::PaddedFor(size, from, to)).seconds;
+    const mesh::Sharding& source = shardings_[from];
+    const mesh::Sharding& target = shardings_[to];
+    const planning::Plan& plan =
+        planner_.Find(mesh_, source, target, planning::PaddedFor(known->size, source, target));
+    found->second = plan.seconds;
+    for (const planning::PlanStep& step : plan.steps) {
+      if (step.kind != mesh::CollectiveKind::kSlice) continue;
+      const double bytes = LocalBytes(known->sizes, known->size.bytes, step.result);
+      found->second += limits_.Seconds(0, 2 * bytes);
+    }
   }
   return found->second;
+}
+
+std::vector<double> Moves::SecondsBetween(const rules::Sizes& sizes, double bytes,
+                                          const std::vector<int>& from,
+                                          const std::vector<int>& to) {
+  Words key = {Bits(bytes)};
+  key.insert(key.end(), sizes.begin(), sizes.end());
+  Known& known = known_[key];
+  if (known.size.dims.empty()) {
+    for (int64_t extent : sizes) known.size.dims.push_back(std::max<int64_t>(extent, 0));
+    known.size.bytes = bytes;
+    known.sizes = sizes;
+  }
+  std::vector<double> seconds;
+  seconds.reserve(from.size() * to.size());
+  for (int source : from) {
+    for (int target : to) seconds.push_back(Find(&known, source, target));
+  }
+  return seconds;
 }
 
 double Moves::SecondsBetweenShards(const rules::FactorRule& rule, rules::PricedTensors operands,

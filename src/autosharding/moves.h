@@ -1,6 +1,7 @@
 /*!
  * \file autosharding/moves.h
- * \brief Times of redistributions of tensors on one mesh, each planned once.
+ * \brief Times of redistributions of tensors on one mesh, each planned once; a slice, which sends
+ * nothing, takes a kernel.
  *
  * Worked example: 80 layers have an activation of the same size, and 25 shardings of it lead to 16:
  * 400 plans for all of them.
@@ -8,9 +9,12 @@
 #ifndef DISTIR_AUTOSHARDING_MOVES_H_
 #define DISTIR_AUTOSHARDING_MOVES_H_
 
+#include <deque>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "autosharding/work.h"
 #include "mesh/sharding.h"
 #include "planning/planner.h"
 #include "rules/call/call_cost.h"
@@ -20,13 +24,21 @@ namespace distir::autosharding {
 
 class Moves {
  public:
-  Moves(planning::Planner* planner, mesh::Mesh mesh)
-      : planner_(*planner), mesh_(std::move(mesh)) {}
+  Moves(planning::Planner* planner, mesh::Mesh mesh, const DeviceLimits& limits)
+      : planner_(*planner), mesh_(std::move(mesh)), limits_(limits) {}
 
-  /*! \brief Seconds from one sharding, which may be partial, to another. */
+  /*! \brief The number of a sharding, the same for equal ones. */
+  int Number(const mesh::Sharding& sharding);
+  const mesh::Sharding& Sharding(int number) const { return shardings_[number]; }
+
+  /*! \brief Seconds from each of some shardings, which may be partial, to each of others, by their
+   * numbers; row-major. */
+  std::vector<double> SecondsBetween(const rules::Sizes& sizes, double bytes,
+                                     const std::vector<int>& from, const std::vector<int>& to);
   double Seconds(const rules::Sizes& sizes, double bytes, const mesh::Sharding& from,
-                 const mesh::Sharding& to);
-
+                 const mesh::Sharding& to) {
+    return SecondsBetween(sizes, bytes, {Number(from)}, {Number(to)})[0];
+  }
   /*! \brief Seconds that shards of a call exchange, for decomposed factors. */
   double SecondsBetweenShards(const rules::FactorRule& rule, rules::PricedTensors operands,
                               rules::PricedTensors results,
@@ -35,10 +47,20 @@ class Moves {
   const mesh::Mesh& mesh() const { return mesh_; }
 
  private:
+  /*! \brief Tensors of one size, with the seconds by the numbers of both shardings. */
+  struct Known {
+    planning::TensorSize size;
+    rules::Sizes sizes;
+    std::unordered_map<int64_t, double> seconds;
+  };
+  double Find(Known* known, int from, int to);
+
   planning::Planner& planner_;
   const mesh::Mesh mesh_;
-  std::unordered_map<Words, double, HashWords> known_;
-  Words key_;
+  const DeviceLimits& limits_;
+  std::unordered_map<Words, int, HashWords> numbers_;
+  std::deque<mesh::Sharding> shardings_;
+  std::unordered_map<Words, Known, HashWords> known_;
 };
 
 /*! \brief Bytes of a tensor that a device has; of uneven dimensions, the padding too. */

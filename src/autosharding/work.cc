@@ -45,18 +45,20 @@ Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
     TVM_FFI_ICHECK_EQ(bindings.size(), others.size()) << "an outlined function has other bindings";
     for (size_t i = 0; i < bindings.size(); ++i) {
       const ir::Call call = ir::BoundCall(bindings[i]);
-      if (!call.defined() || IsView(call.op())) continue;
+      if (!call.defined()) continue;
       const bool calls_function =
           ir::GlobalVar::Is(call.op()) &&
           ir::Function::Is(mod.functions().at(ir::GlobalVar::Cast(call.op())));
       if (calls_function || dialect::IsAnnotation(call)) continue;
       const auto callee = ir::GlobalVar::Cast(ir::BoundCall(others[i]).op());
       auto counted = callee.defined() ? counts.find(callee.name()) : counts.end();
+      Work& work = works_[call.get()];
       if (counted != counts.end()) {
-        works_[call.get()] = counted->second;
+        work = counted->second;
       } else {
-        works_[call.get()].computing = estimate.SecondsOf(bindings[i]);
+        work.computing = estimate.SecondsOf(bindings[i]);
       }
+      work.is_view = IsView(call.op());
     }
   }
 }

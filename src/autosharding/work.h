@@ -11,10 +11,12 @@
 #ifndef DISTIR_AUTOSHARDING_WORK_H_
 #define DISTIR_AUTOSHARDING_WORK_H_
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <unordered_map>
 
+#include "autosharding/fusion.h"
 #include "ir/node.h"
 #include "stages/work.h"
 
@@ -22,20 +24,12 @@ namespace distir::autosharding {
 
 namespace ffi = tvm::ffi;
 
-/*! \brief Which calls TVM fuses: a numeric form of its op patterns (TOpPattern). */
-constexpr int kElementwise = 0, kBroadcast = 1, kInjective = 2, kReduction = 3, kEpilogue = 4,
-              kOpaque = 8;
-
 struct Work {
   double computing = 0;  // seconds of all operations
   double read = 0;       // bytes
   double written = 0;    // bytes
   int pattern = kOpaque;
-
-  bool operator==(const Work& other) const {
-    return computing == other.computing && read == other.read && written == other.written &&
-           pattern == other.pattern;
-  }
+  bool is_view = true;  // nothing is computed, unless it is fused with what is
 };
 
 /*! \brief What limits a device beside operations. */

@@ -1,6 +1,8 @@
-"""Chooses one strategy per node at the least cost, with a bound of how good any choice can be."""
+"""Automatic sharding: the search of a plan (``dx.autoshard``), and the solver behind it."""
 
+from distir_ext.autosharding.plan import AutoPlan, autoshard
 from distir_ext.autosharding.problem import INFINITE, Problem
+from distir_ext.autosharding.reasons import WeightChoice
 from distir_ext.autosharding.solver import Solution, solve
 
-__all__ = ["INFINITE", "Problem", "Solution", "solve"]
+__all__ = ["INFINITE", "AutoPlan", "Problem", "Solution", "WeightChoice", "autoshard", "solve"]

@@ -9,6 +9,7 @@ from distir_ext.analysis.redistribution import Redistribution
 from distir_ext.analysis.shardings import TensorShardings
 from distir_ext.analysis.sweeps.sweep_result import Sweep
 from distir_ext.analysis.timelines.timeline import Timeline
+from distir_ext.autosharding.plan import AutoPlan
 from distir_ext.communication.collectives import Collectives
 from distir_ext.explain.summary import Summary
 from distir_ext.hints.report import Report
@@ -26,6 +27,7 @@ from distir_ext.signature.sharding import Sharding
 from distir_ext.text.display import figure, html, tables
 from distir_ext.text.html_text import html_code
 from distir_ext.text.tables import as_html
+from distir_ext.views.autoshard_tables import autoshard_tables
 from distir_ext.views.cluster_tables import cluster_tables
 from distir_ext.views.comparison_table import comparison_table
 from distir_ext.views.difference_tables import difference_tables
@@ -67,6 +69,7 @@ tables.register(Redistribution, lambda plan: [redistribution_table(plan)])
 tables.register(Estimate, estimate_tables)
 tables.register(Timeline, timeline_tables)
 tables.register(Sweep, sweep_tables)
+tables.register(AutoPlan, autoshard_tables)
 tables.register(Difference, difference_tables)
 tables.register(Comparison, lambda comparison: [comparison_table(comparison)])
 tables.register(ModelFunction, lambda function: [function_table(function._spec)])

@@ -1,0 +1,403 @@
+"""Chooses how a program is sharded: ``dx.autoshard``."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from distir_ext.analysis.costs import Estimate
+from distir_ext.analysis.estimate import estimate
+from distir_ext.analysis.planned import check_cluster
+from distir_ext.analysis.planned_program import resolve_target
+from distir_ext.annotate.annotations import MeshTable, function_to_annotate
+from distir_ext.autosharding.counting import CountedModule, count
+from distir_ext.autosharding.meshes import meshes_of
+from distir_ext.autosharding.problem import INFINITE
+from distir_ext.autosharding.reasons import WeightChoice, weight_choices
+from distir_ext.autosharding.solver import EFFORT
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.mesh import Mesh, as_mesh
+from distir_ext.native.modules import check_module
+from distir_ext.native.steps import phase
+from distir_ext.structure.annotated_function import (
+    PARAMETER,
+    VARIABLE,
+    Site,
+    variable_names,
+    with_annotations,
+)
+from distir_ext.structure.sizes import with_sizes
+from distir_ext.text.display import Printed
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
+
+GAP = 0.01
+"""By which part of its time a plan may exceed the bound."""
+
+OBJECTIVES = ("time", "memory")
+
+_TICKS = 1e12  # per second, as src/autosharding/model.h has it
+_TRIES = 4
+
+Dims = tuple[str | tuple[str, ...] | None, ...]
+Progress = Callable[["float | None", "float | None"], bool]
+
+
+@dataclass(frozen=True, repr=False)
+class AutoPlan(Printed):
+    """A plan that was searched, with a bound of how good any plan can be.
+
+    ``print`` shows tables, and notebooks show them as HTML. :attr:`mod` goes to ``dx.lower``,
+    ``dx.build`` and all else that takes annotated modules.
+    """
+
+    mod: tvm.IRModule
+    """The module with annotations."""
+
+    mesh: Mesh
+    """The mesh."""
+
+    cluster: Cluster
+    """The devices that it was searched for."""
+
+    plan: Mapping[str, Dims]
+    """What is annotated in the main function, as a plan of :func:`distir_ext.annotate`: from
+    names of parameters and variables to dims."""
+
+    weights: tuple[WeightChoice, ...]
+    """Parameters, with the reason why each is sharded so."""
+
+    searched_seconds: float
+    """Seconds of one call as the search adds them up."""
+
+    bound: float
+    """Seconds: by the search's costs, no plan takes less."""
+
+    estimate: Estimate
+    """The annotated module, lowered: what each device computes, sends and holds."""
+
+    memory_limit: float
+    """Bytes that a device may hold."""
+
+    least_memory: float
+    """Bytes: by the search's figures, no plan needs less."""
+
+    others: tuple[AutoPlan, ...] = ()
+    """The best plans of other meshes, the fastest first, if the mesh was chosen, too."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one call by :func:`distir_ext.analysis.estimate`."""
+        return self.estimate.seconds
+
+    @property
+    def memory(self) -> float:
+        """Bytes that a device holds at the peak, by the estimate."""
+        return self.estimate.peak_memory
+
+    @property
+    def gap(self) -> float:
+        """By what part of its time the plan may exceed the best one."""
+        if self.searched_seconds <= 0:
+            return 0.0
+        return max(0.0, 1 - self.bound / self.searched_seconds)
+
+
+@short_tracebacks
+def autoshard(
+    mod: tvm.IRModule,
+    mesh: Mesh | Any | None = None,
+    cluster: Cluster | None = None,
+    *,
+    devices: int | None = None,
+    memory_limit: float | None = None,
+    func: str = "main",
+    objective: str = "time",
+    sizes: Mapping[str, int] | None = None,
+    gap: float = GAP,
+    effort: int = EFFORT,
+    progress: Progress | None = None,
+) -> AutoPlan:
+    """Finds shardings of a program that take the least time within a limit of memory.
+
+    All parameters and values are chosen at once: from the ways in which each operator can be
+    computed (its factor rule), with the time of its shards by the roofline, and with the
+    redistributions between operators as they are planned. What is annotated already stays as it is.
+    The result is annotations, so propagation, ``explain`` and all else work as for those that are
+    written by hand. ``docs/autoshard.md`` says what is assumed.
+
+    Args:
+        mod: A module in which nothing is distributed yet; it may have annotations on the mesh.
+        mesh: The mesh; without it, ``devices`` are arranged in each possible way.
+        cluster: The devices with their links, with a :class:`distir_ext.Device`. By default H100s.
+        devices: Number of devices, in place of a mesh.
+        memory_limit: Bytes that a device may hold at any time; by default the memory of the
+            cluster's device.
+        func: The function that is called; those that it calls are planned with it.
+        objective: ``"time"``, or ``"memory"`` for the least memory, and then time.
+        sizes: Values for symbolic sizes, for which the plan is chosen.
+        gap: It ends once no plan can be faster by more than this part, as 0.01.
+        effort: Most rounds of the search.
+        progress: Called several times a second with the seconds of the best plan so far (None if
+            there is none) and the bound (None before there is one); true ends the search. By
+            default a terminal shows both.
+
+    Returns:
+        The plan. Ctrl-C also ends the search, and returns the best so far.
+
+    Raises:
+        ValueError: The module is distributed already, or has annotations on another mesh; the
+            limit is below what any plan needs (says the least); an axis of the mesh is larger than
+            any dimension; a symbolic size has no value; there is no such function or objective.
+        TypeError: It is no module, mesh or cluster.
+
+    Example:
+        >>> from tvm import relax
+        >>> builder = relax.BlockBuilder()
+        >>> x, w = (relax.Var(name, relax.TensorType((8192, 8192), "float32")) for name in "xw")
+        >>> with builder.function("main", [x, w], {"num_input": 1}):
+        ...     result = builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
+        >>> autoshard(builder.get(), Mesh(tp=4)).plan["x"]
+        ('tp', None)
+    """
+    check_module(mod)
+    function_to_annotate(mod, func)
+    cluster = Cluster.preset("H100") if cluster is None else cluster
+    check_cluster(cluster)
+    if objective not in OBJECTIVES:
+        raise ValueError(
+            f"there is no objective {objective!r}{did_you_mean(objective, OBJECTIVES)}; there are "
+            f"{', '.join(OBJECTIVES)}"
+        )
+    if phase(mod) not in (None, "annotated"):
+        raise ValueError(
+            "the module is distributed already; automatic sharding takes it before PropagateSharding"
+        )
+    if memory_limit is not None and not memory_limit > 0:
+        raise ValueError(f"memory_limit is {memory_limit}; it is a positive number of bytes")
+    chosen = _meshes(mesh, devices)
+    search = _Search(mod, func, cluster, memory_limit, objective, sizes or {}, gap, effort, progress)
+    found: list[AutoPlan] = []
+    errors: list[ValueError] = []
+    for each in chosen:
+        try:
+            found.append(search.on(each))
+        except ValueError as error:
+            if len(chosen) == 1:
+                raise
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    found.sort(key=lambda plan: plan.seconds)
+    return replace(found[0], others=tuple(found[1:]))
+
+
+def _meshes(mesh: Any, devices: int | None) -> list[Mesh]:
+    if (mesh is None) == (devices is None):
+        raise ValueError("state either a mesh or devices=, the number of devices")
+    if mesh is not None:
+        return [as_mesh(mesh, "the mesh to plan for")]
+    if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
+        raise ValueError(f"devices is a positive number, not {devices!r}")
+    return meshes_of(devices)
+
+
+class _Search:
+    """The search on several meshes, for which operators are counted once."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        func: str,
+        cluster: Cluster,
+        memory_limit: float | None,
+        objective: str,
+        sizes: Mapping[str, int],
+        gap: float,
+        effort: int,
+        progress: Progress | None,
+    ) -> None:
+        self._mod = mod
+        self._func = func
+        self._cluster = cluster
+        self._objective = objective
+        assert cluster.device is not None
+        self._device = cluster.device
+        self._limit = float(self._device.memory if memory_limit is None else memory_limit)
+        self._gap = gap
+        self._effort = effort
+        self._progress = progress
+        self._sizes = sizes
+        sized, _ = with_sizes(mod, sizes)
+        self._sized = _native("SeparateBatchDims")(sized)
+        self._counted: CountedModule | None = None
+
+    def on(self, mesh: Mesh) -> AutoPlan:
+        """The best plan on a mesh."""
+        if self._counted is None:
+            target = resolve_target(self._device.target)
+            self._counted = count(self._sized, self._device, target)
+        limit = self._limit
+        if self._objective == "memory":
+            limit = float(self._choose(mesh, 1.0)["least_memory"])
+        best: AutoPlan | None = None
+        for _ in range(_TRIES):
+            found = self._choose(mesh, limit)
+            if "statements" not in found:
+                break
+            plan = self._plan(mesh, found)
+            if best is None or plan.memory < best.memory:
+                best = plan
+            if self._objective == "memory" or plan.memory <= self._limit:
+                return plan
+            # The search leaves out some buffers, such as those of collectives.
+            limit *= 0.999 * self._limit / plan.memory
+        if best is not None:
+            raise ValueError(
+                f"no plan was found that holds at most {self._limit:g} bytes per device; the one "
+                f"that comes nearest holds {best.memory:g}"
+            )
+        raise ValueError(self._too_little(mesh, found))
+
+    def _too_little(self, mesh: Mesh, found: Mapping[str, Any]) -> str:
+        least = float(found["least_memory"])
+        where = f", while `{found['least_at']}` is computed" if "least_at" in found else ""
+        if least > self._limit:
+            return (
+                f"a limit of {self._limit:g} bytes per device is below what any plan on {mesh!r} "
+                f"needs: at least {least:g} bytes{where}"
+            )
+        return (
+            f"no plan was found within {self._limit:g} bytes per device; any plan needs at least "
+            f"{least:g} bytes{where}"
+        )
+
+    def _choose(self, mesh: Mesh, limit: float) -> Mapping[str, Any]:
+        assert self._counted is not None
+        device = self._device
+        raised: list[BaseException] = []
+        ask = self._progress or _Line().ask
+
+        def stop(cost: int, bound: int) -> bool:
+            try:
+                return bool(
+                    ask(
+                        None if cost >= INFINITE else cost / _TICKS,
+                        None if bound <= -INFINITE else bound / _TICKS,
+                    )
+                )
+            except KeyboardInterrupt:
+                return True
+            except BaseException as error:  # kept here: native code knows only some types of errors
+                raised.append(error)
+                return True
+
+        found: Mapping[str, Any] = _native("Choose")(
+            self._sized,
+            self._sized.get_global_var(self._func),
+            mesh.device_mesh,
+            self._cluster.as_data(),
+            self._counted.outlined,
+            self._counted.counts,
+            {
+                "launch": device.launch,
+                "bandwidth": device.bandwidth,
+                "caches": sorted([float(size), rate] for size, rate in device.caches.items()),
+                "operations": max(device.flops.values()),
+            },
+            math.floor(limit),
+            self._effort,
+            self._gap,
+            stop,
+        )
+        if raised:
+            raise raised[0]
+        unused = [
+            name
+            for name, size, usable in zip(mesh.axis_names, mesh.shape, found["usable"], strict=True)
+            if size > 1 and not usable
+        ]
+        if unused:
+            raise ValueError(
+                f"mesh axis {unused[0]!r} of {dict(zip(mesh.axis_names, mesh.shape, strict=True))[unused[0]]} "
+                "devices can shard no operator: it is larger than their dimensions, or divides none"
+            )
+        return found
+
+    def _plan(self, mesh: Mesh, found: Mapping[str, Any]) -> AutoPlan:
+        names = mesh.axis_names
+
+        def dims_of(axes: Sequence[Sequence[int]]) -> Dims:
+            return tuple(_entry([names[int(axis)] for axis in dim]) for dim in axes)
+
+        stated: dict[str, dict[Site, Dims]] = {}
+        for function, is_param, name, path, axes in found["statements"]:
+            kind = PARAMETER if is_param else VARIABLE
+            site = Site(kind, str(name), tuple(map(int, path)))
+            stated.setdefault(str(function), {})[site] = dims_of(axes)
+        mod = self._mod
+        table = MeshTable(mod)
+        marked: dict[str, relax.Function] = {}
+        for func, sites in stated.items():
+            function = mod[func]
+            names_there = list(variable_names(function))
+            marks = {
+                site: table.mark(str(site), mesh, dims, None)
+                for site, dims in sites.items()
+                if names_there.count(site.name) == 1
+            }
+            marked[func] = with_annotations(function, marks)
+        mod = table.store(mod.clone())
+        for func, function in marked.items():
+            mod.update_func(mod.get_global_var(func), function)
+        return AutoPlan(
+            mod,
+            mesh,
+            self._cluster,
+            {site.label: dims for site, dims in stated.get(self._func, {}).items()},
+            tuple(weight_choices(mod[self._func], self._func, found, dims_of, names)),
+            found["cost"] / _TICKS,
+            found["bound"] / _TICKS,
+            estimate(mod, self._cluster, sizes=self._sizes),
+            self._limit,
+            float(found["least_memory"]),
+        )
+
+
+def _entry(axes: Sequence[str]) -> str | tuple[str, ...] | None:
+    if len(axes) == 1:
+        return axes[0]
+    return tuple(axes) or None
+
+
+def _native(name: str) -> Any:
+    return tvm_ffi.get_global_func(f"distir.autosharding.{name}")
+
+
+class _Line:
+    """Shows the best so far on a terminal, in one line."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._shown = 0.0
+
+    def ask(self, seconds: float | None, bound: float | None) -> bool:
+        """Shows it at most twice a second, after the first one; never ends the search."""
+        now = time.monotonic()
+        if now - self._start > 1 and now - self._shown > 0.5 and sys.stderr.isatty():
+            self._shown = now
+            best = "no plan yet" if seconds is None else f"{seconds * 1e3:.4g} ms"
+            gap = ""
+            if seconds and bound is not None:
+                gap = f", at most {max(0.0, 1 - bound / seconds):.1%} above the best"
+            print(f"\rautoshard: {best}{gap} ({now - self._start:.0f} s) ", end="", file=sys.stderr)
+        return False

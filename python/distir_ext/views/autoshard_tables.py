@@ -1,0 +1,52 @@
+"""A searched plan as tables: what it takes, its weights with reasons, and plans of other meshes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from distir_ext.text.folding import folded
+from distir_ext.text.tables import amount, new_table
+
+if TYPE_CHECKING:
+    from distir_ext.autosharding.plan import AutoPlan
+
+_MOST_OTHERS = 5
+
+
+def autoshard_tables(plan: AutoPlan) -> list[Table]:
+    """Returns the tables that a plan prints."""
+    device = plan.cluster.device
+    name = device.name if device else "devices"
+    head = new_table(f"plan on {_mesh(plan)} of {name}", "", "value", texts=1)
+    head.add_row("time of a call", amount(plan.seconds, "s"))
+    head.add_row("of which collectives", amount(_collectives(plan), "s"))
+    head.add_row("as searched", amount(plan.searched_seconds, "s"))
+    head.add_row("no plan takes less than", amount(plan.bound, "s"))
+    head.add_row("gap", f"{plan.gap:.2%}")
+    head.add_row("memory of a device", amount(plan.memory, "B"))
+    head.add_row("limit", amount(plan.memory_limit, "B"))
+    head.add_row("no plan needs less than", amount(plan.least_memory, "B"))
+    weights = new_table("parameters", "name", "number", "dims", "why", texts=4)
+    for row, number in folded(plan.weights):
+        weights.add_row(row.name, str(number), str(row.dims), row.reason)
+    tables = [head, weights]
+    if plan.others:
+        others = new_table("other meshes", "mesh", "time", "gap", "memory", texts=1)
+        for other in plan.others[:_MOST_OTHERS]:
+            others.add_row(
+                _mesh(other), amount(other.seconds, "s"), f"{other.gap:.2%}", amount(other.memory, "B")
+            )
+        tables.append(others)
+    return tables
+
+
+def _collectives(plan: AutoPlan) -> float:
+    return max((each.collective_seconds for each in plan.estimate.programs), default=0.0)
+
+
+def _mesh(plan: AutoPlan) -> str:
+    return " x ".join(
+        f"{name}={size}" for name, size in zip(plan.mesh.axis_names, plan.mesh.shape, strict=True)
+    )

@@ -1,0 +1,31 @@
+/*!
+ * \file autosharding/fusion.h
+ * \brief Groups of calls that TVM would fuse to one kernel, if nothing were redistributed.
+ *
+ * As relax.transform.FuseOps does: a call joins the call that all uses of its result lead to, its
+ * post-dominator, if the patterns of all calls on the way allow it. Elementwise and broadcasting
+ * calls go with what follows them, but for products; a product takes elementwise calls behind it;
+ * then injective calls (a transpose) follow each other. What the function returns is written.
+ *
+ * Worked example: y = x * sigmoid(x), z = y w. The sigmoid and the product by x are one kernel; the
+ * matrix product is another.
+ */
+#ifndef DISTIR_AUTOSHARDING_FUSION_H_
+#define DISTIR_AUTOSHARDING_FUSION_H_
+
+#include <vector>
+
+#include "propagation/graph.h"
+
+namespace distir::autosharding {
+
+/*! \brief TVM's op patterns (TOpPattern). */
+constexpr int kElementwise = 0, kBroadcast = 1, kInjective = 2, kReduction = 3, kEpilogue = 4,
+              kOpaque = 8;
+
+/*! \brief The group of each node of a graph: a node that stands for it. */
+std::vector<int> FusedGroups(const propagation::FunctionGraph& graph,
+                             const std::vector<int>& patterns);
+
+}  // namespace distir::autosharding
+#endif  // DISTIR_AUTOSHARDING_FUSION_H_
