@@ -48,6 +48,7 @@ class Fusion {
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
+      if (patterns_[i] == kLeftOut) continue;
       for (int slot : node.operands) {
         if (maker[slot] == kNone || maker[slot] >= static_cast<int>(i)) continue;
         int pattern = patterns_[i];
@@ -73,7 +74,7 @@ class Fusion {
     path_.assign(count, kOpaque);
     depth_.assign(count, 0);
     for (int i = count; i-- > 0;) {
-      if (is_outside_[i] || readers_[i].empty()) continue;
+      if (is_outside_[i] || readers_[i].empty() || patterns_[i] == kLeftOut) continue;
       int meet = readers_[i][0].node;
       int pattern = readers_[i][0].pattern;
       for (size_t r = 1; r < readers_[i].size() && meet != kNone; ++r) {

@@ -22,6 +22,8 @@ namespace distir::autosharding {
 /*! \brief TVM's op patterns (TOpPattern). */
 constexpr int kElementwise = 0, kBroadcast = 1, kInjective = 2, kReduction = 3, kEpilogue = 4,
               kOpaque = 8;
+/*! \brief In place of a pattern: a call that nothing depends on. */
+constexpr int kLeftOut = -1;
 
 /*! \brief The group of each node of a graph: a node that stands for it. */
 std::vector<int> FusedGroups(const propagation::FunctionGraph& graph,

@@ -24,6 +24,21 @@ namespace {
 // Seconds for a byte that a device holds: of ways that take equally long, the one that needs less.
 constexpr double kPerByteHeld = 1e-18;
 
+// A normalisation in shards has its statistics reduced one after the other, and reads what it
+// normalises for each of them: between those of a root mean square (1, 0.5) and a softmax (2, 2).
+constexpr double kStatisticsOfNorms = 1.5;
+constexpr double kPassesOfNorms = 1.25;
+
+bool HasStatistics(const rules::FactorRule& rule, const Way& way) {
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    const rules::DecomposedFactor* factor = rule.factors[f].decomposed();
+    if (factor != nullptr && factor->exchanged == rules::Exchanged::kStatistics &&
+        !way.factors[f].empty())
+      return true;
+  }
+  return false;
+}
+
 /*! \brief True if a sharding is one that a source allows. */
 bool Allows(const propagation::Source& source, const Sharding& sharding) {
   for (size_t d = 0; d < sharding.dims.size(); ++d) {
@@ -134,7 +149,7 @@ void Model::FindKernels(GraphNodes* nodes) {
   const FunctionGraph& graph = *nodes->graph;
   std::vector<int> patterns;
   for (const CallNode& call : nodes->calls)
-    patterns.push_back(call.is_needed ? call.work.pattern : kOpaque);
+    patterns.push_back(call.is_needed ? call.work.pattern : kLeftOut);
   const std::vector<int> groups = FusedGroups(graph, patterns);
   for (size_t i = 0; i < groups.size(); ++i) nodes->calls[i].group = groups[i];
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -155,6 +170,18 @@ bool Model::IsInner(const GraphNodes& nodes, int slot) const {
   });
 }
 
+/*! \brief True if no call of the same kernel reads a tensor before: it is read once. */
+bool Model::IsFirstReader(const GraphNodes& nodes, const Tensor& tensor, size_t call,
+                          size_t operand) const {
+  for (const Use& reader : tensor.readers) {
+    if (reader.call == call && reader.operand == operand) return true;
+    if (nodes.calls[reader.call].group == nodes.calls[call].group &&
+        nodes.calls[reader.call].is_needed)
+      return false;
+  }
+  return true;
+}
+
 double Model::BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const {
   const FunctionGraph& graph = *nodes.graph;
   const propagation::Node& node = graph.nodes[index];
@@ -171,6 +198,7 @@ double Model::BytesOf(const GraphNodes& nodes, size_t index, const Way* way) con
           !is_result && tensor.makers.size() == 1 && !tensor.is_outside &&
           nodes.calls[tensor.makers[0].call].group == call.group;
       if (is_from_kernel || (is_result && IsInner(nodes, slots[i]))) continue;
+      if (!is_result && !IsFirstReader(nodes, tensor, index, i)) continue;
       local += way == nullptr ? info.bytes()
                               : LocalBytes(info.sizes, info.bytes(),
                                            is_result ? way->results[i] : way->operands[i]);
@@ -206,6 +234,10 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
     double seconds = 0;
     if (call.is_needed) {
       seconds = moves_.SecondsBetweenShards(*node.rule, operands, results, way.factors);
+      if (HasStatistics(*node.rule, way)) {
+        seconds *= kStatisticsOfNorms;
+        seconds += kPassesOfNorms * limits_.Seconds(0, BytesOf(nodes, index, &way));
+      }
       if (!kernel.is_view) {
         const double computing = kernel.computing * way.fraction;
         const double moving =

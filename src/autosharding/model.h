@@ -156,6 +156,8 @@ class Model {
   /*! \brief Bytes of a call that leave or enter its kernel, computed in one way or, without one, by
    * one device. */
   double BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const;
+  bool IsFirstReader(const GraphNodes& nodes, const Tensor& tensor, size_t call,
+                     size_t operand) const;
   /*! \brief True if a tensor stays within a kernel. */
   bool IsInner(const GraphNodes& nodes, int slot) const;
   int64_t Ticks(const GraphNodes& nodes, double seconds) const;

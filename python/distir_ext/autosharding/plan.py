@@ -46,7 +46,7 @@ GAP = 0.01
 OBJECTIVES = ("time", "memory")
 
 _TICKS = 1e12  # per second, as src/autosharding/model.h has it
-_TRIES = 4
+_TRIES = 6
 
 Dims = tuple[str | tuple[str, ...] | None, ...]
 Progress = Callable[["float | None", "float | None"], bool]
@@ -250,7 +250,7 @@ class _Search:
         if self._objective == "memory":
             limit = float(self._choose(mesh, 1.0)["least_memory"])
         best: AutoPlan | None = None
-        for _ in range(_TRIES):
+        for tries in range(_TRIES):
             found = self._choose(mesh, limit)
             if "statements" not in found:
                 break
@@ -260,7 +260,7 @@ class _Search:
             if self._objective == "memory" or plan.memory <= self._limit:
                 return plan
             # The search leaves out some buffers, such as those of collectives.
-            limit *= 0.999 * self._limit / plan.memory
+            limit *= (1 - 0.002 * 2**tries) * self._limit / plan.memory
         if best is not None:
             raise ValueError(
                 f"no plan was found that holds at most {self._limit:g} bytes per device; the one "
