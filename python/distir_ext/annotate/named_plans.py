@@ -1,12 +1,15 @@
-"""Plans that have a name, for functions of any origin: ``"tp"`` and ``"fsdp"``."""
+"""Plans that have a name, for functions of any origin: ``"tp"``, ``"fsdp"`` and ``"auto"``."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from distir_ext.annotate.axes import Axes
@@ -16,6 +19,32 @@ from distir_ext.text.plan_names import check_name
 
 MIN_ELEMENTS = 1024
 """Parameters with fewer elements ``"fsdp"`` does not shard: a collective costs more than they."""
+
+
+searches: list[Callable[..., tvm.IRModule]] = []
+"""What annotates a module by a search: :func:`distir_ext.autoshard` with its arguments, of which
+only the module is given back. The package ``autosharding``, which is above this one, adds it."""
+
+_CLUSTER: ContextVar[Any] = ContextVar("cluster of searched plans", default=None)
+
+
+@contextmanager
+def searching_for(cluster: Any) -> Iterator[None]:
+    """Plans that are searched meanwhile are for a cluster."""
+    before = _CLUSTER.set(cluster)
+    try:
+        yield
+    finally:
+        _CLUSTER.reset(before)
+
+
+def searched_plan(mod: tvm.IRModule, mesh: Any, func: str) -> tvm.IRModule:
+    """The module as the plan ``"auto"`` annotates it.
+
+    Raises:
+        ValueError: As :func:`distir_ext.autoshard`.
+    """
+    return searches[0](mod, mesh, _CLUSTER.get(), func=func)
 
 
 def named_plan(

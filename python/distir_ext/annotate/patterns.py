@@ -39,7 +39,7 @@ from distir_ext.annotate.annotations import (
     split_mesh,
 )
 from distir_ext.annotate.axes import Axes
-from distir_ext.annotate.named_plans import named_plan
+from distir_ext.annotate.named_plans import named_plan, searched_plan
 from distir_ext.mesh.dims import dims_text
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.mesh.notation import Notation
@@ -56,7 +56,7 @@ from distir_ext.structure.annotated_function import (
 )
 from distir_ext.structure.fused_parameters import fused_parameters
 from distir_ext.structure.fused_weights import Separated, reported, separate_weights
-from distir_ext.text.plan_names import check_name
+from distir_ext.text.plan_names import SEARCHED, check_name
 from distir_ext.text.printable import message_text
 from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tracebacks import short_tracebacks
@@ -65,7 +65,7 @@ Entries: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
 """From a pattern on names to dims, to dims on another mesh, or to None: replicated."""
 
 Plan: TypeAlias = Entries | str
-"""Entries, or the name of a plan that finds them: ``"tp"`` or ``"fsdp"``."""
+"""Entries, or the name of a plan that finds them: ``"tp"``, ``"fsdp"`` or ``"auto"``."""
 
 _NAMES_IN_A_MESSAGE = 12
 
@@ -103,7 +103,8 @@ def annotate(
             Instead of dims there may be a ``jax.sharding.PartitionSpec`` or ``NamedSharding``,
             PyTorch's placements (``[Shard(0), Replicate()]``), or TVM's ``Placement`` or its text.
             Or a name: ``"tp"`` shards pairs of products by columns and rows, found by what the
-            function computes, ``"fsdp"`` the weights by their largest dimensions, and the batch.
+            function computes, ``"fsdp"`` the weights by their largest dimensions, and the batch;
+            ``"auto"`` is what :func:`distir_ext.autoshard` finds for H100s.
         func: The name of the function.
         inputs: The names of the parameters that every call passes; all others are weights, which
             ``Session.load`` takes. Inputs are the first parameters. By default the function's
@@ -133,6 +134,8 @@ def annotate(
         check_name(plan)
         if inputs is not None:
             _num_input(function, func, inputs)  # refuses others
+        if plan == SEARCHED:
+            return _searched(mod, named, func, inputs)
         plan = named_plan(function, plan, Axes(named, {}, can_be_given=False), func, inputs)
     names = _Names(function, func)
     chosen = _match(_compile(plan), names)
@@ -163,6 +166,17 @@ def annotate(
     separated = separate_weights(mod, [func])
     _report(plan, chosen, marks, separated, time.perf_counter() - start)
     return separated.mod
+
+
+def _searched(
+    mod: tvm.IRModule, mesh: Mesh, func: str, inputs: Sequence[str] | None
+) -> tvm.IRModule:
+    function = mod[func]
+    if inputs is not None:
+        function = function.with_attr("num_input", _num_input(function, func, inputs))
+        mod = mod.clone()
+        mod.update_func(mod.get_global_var(func), function)
+    return searched_plan(mod, mesh, func)
 
 
 def _report(

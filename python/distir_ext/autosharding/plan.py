@@ -19,11 +19,11 @@ from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.planned import check_cluster
 from distir_ext.analysis.planned_program import resolve_target
 from distir_ext.annotate.annotations import MeshTable, function_to_annotate
+from distir_ext.annotate.named_plans import searches
 from distir_ext.autosharding.counting import CountedModule, count
 from distir_ext.autosharding.meshes import meshes_of
 from distir_ext.autosharding.problem import INFINITE
 from distir_ext.autosharding.reasons import WeightChoice, weight_choices
-from distir_ext.autosharding.solver import EFFORT
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.modules import check_module
@@ -35,7 +35,7 @@ from distir_ext.structure.annotated_function import (
     variable_names,
     with_annotations,
 )
-from distir_ext.structure.sizes import with_sizes
+from distir_ext.structure.sizes import symbolic_sizes, with_sizes
 from distir_ext.text.display import Printed
 from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tracebacks import short_tracebacks
@@ -45,8 +45,16 @@ GAP = 0.01
 
 OBJECTIVES = ("time", "memory")
 
+# Of symbolic sizes, where a plan is named and none are stated.
+_ASSUMED_SIZE = 1024
 _TICKS = 1e12  # per second, as src/autosharding/model.h has it
+EFFORT = 8
+"""Most rounds of a search; most programs need one or two to come within ``GAP``."""
+
 _TRIES = 6
+# Rounds of a search that only asks whether a limit can be held.
+_FEW = 2
+_MORE_MEMORY = 1.04
 
 Dims = tuple[str | tuple[str, ...] | None, ...]
 Progress = Callable[["float | None", "float | None"], bool]
@@ -246,9 +254,9 @@ class _Search:
         if self._counted is None:
             target = resolve_target(self._device.target)
             self._counted = count(self._sized, self._device, target)
-        limit = self._limit
         if self._objective == "memory":
-            limit = float(self._choose(mesh, 1.0)["least_memory"])
+            return self._least(mesh)
+        limit = self._limit
         best: AutoPlan | None = None
         for tries in range(_TRIES):
             found = self._choose(mesh, limit)
@@ -257,7 +265,7 @@ class _Search:
             plan = self._plan(mesh, found)
             if best is None or plan.memory < best.memory:
                 best = plan
-            if self._objective == "memory" or plan.memory <= self._limit:
+            if plan.memory <= self._limit:
                 return plan
             # The search leaves out some buffers, such as those of collectives.
             limit *= (1 - 0.002 * 2**tries) * self._limit / plan.memory
@@ -267,6 +275,23 @@ class _Search:
                 f"that comes nearest holds {best.memory:g}"
             )
         raise ValueError(self._too_little(mesh, found))
+
+    def _least(self, mesh: Mesh) -> AutoPlan:
+        """The fastest plan within nearly the least memory that any plan needs."""
+        found = self._choose(mesh, 1.0, 0)
+        limit = least = float(found["least_memory"])
+        while "statements" not in found and limit <= self._limit:
+            found = self._choose(mesh, limit, _FEW)
+            limit *= _MORE_MEMORY
+        if "statements" not in found:
+            raise ValueError(self._too_little(mesh, found))
+        plan = self._plan(mesh, found)
+        if plan.memory > self._limit:
+            raise ValueError(
+                f"no plan on {mesh!r} was found within {self._limit:g} bytes per device; the one "
+                f"with the least holds {plan.memory:g}, and none needs less than {least:g}"
+            )
+        return plan
 
     def _too_little(self, mesh: Mesh, found: Mapping[str, Any]) -> str:
         least = float(found["least_memory"])
@@ -281,7 +306,7 @@ class _Search:
             f"{least:g} bytes{where}"
         )
 
-    def _choose(self, mesh: Mesh, limit: float) -> Mapping[str, Any]:
+    def _choose(self, mesh: Mesh, limit: float, effort: int | None = None) -> Mapping[str, Any]:
         assert self._counted is not None
         device = self._device
         raised: list[BaseException] = []
@@ -315,7 +340,7 @@ class _Search:
                 "operations": max(device.flops.values()),
             },
             math.floor(limit),
-            self._effort,
+            self._effort if effort is None else min(effort, self._effort),
             self._gap,
             stop,
         )
@@ -401,3 +426,11 @@ class _Line:
                 gap = f", at most {max(0.0, 1 - bound / seconds):.1%} above the best"
             print(f"\rautoshard: {best}{gap} ({now - self._start:.0f} s) ", end="", file=sys.stderr)
         return False
+
+
+def _annotated(mod: tvm.IRModule, mesh: Any, cluster: Any, **options: Any) -> tvm.IRModule:
+    sizes = dict.fromkeys(symbolic_sizes(mod), _ASSUMED_SIZE) | dict(options.pop("sizes", {}))
+    return autoshard(mod, mesh, cluster, sizes=sizes, **options).mod
+
+
+searches.append(_annotated)

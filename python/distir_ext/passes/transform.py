@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import tvm
 import tvm_ffi
 
 from distir_ext.annotate.fused_weights import CutFusedWeights
+from distir_ext.annotate.named_plans import searches
 from distir_ext.annotate.patterns import AnnotateSharding
 from distir_ext.mesh.cluster_attr import SetCluster
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
@@ -18,6 +20,7 @@ from distir_ext.native.steps import native_pass
 __all__ = [
     "AnnotateSharding",
     "AssignStages",
+    "AutoShard",
     "CutFusedWeights",
     "DecomposeSharded",
     "DispatchMatmul",
@@ -42,6 +45,24 @@ OPERATIONS = 989e12
 
 MEMORY_BANDWIDTH = 3.35e12
 """Bytes per second of a device's memory (the same)."""
+
+
+def AutoShard(  # noqa: N802
+    mesh: Mesh, cluster: Any = None, **options: Any
+) -> tvm.transform.Pass:
+    """:func:`distir_ext.autoshard` as a pass, before PropagateSharding: it annotates.
+
+    Args:
+        mesh: The mesh.
+        cluster: The devices, as a :class:`distir_ext.Cluster`; by default H100s.
+        **options: Further arguments of ``autoshard``, as ``memory_limit``. Symbolic sizes that
+            ``sizes`` does not state are taken to be 1,024.
+    """
+
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return searches[0](mod, mesh, cluster, **options)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="AutoShard")
 
 
 def AssignStages(  # noqa: N802

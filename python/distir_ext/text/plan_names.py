@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from distir_ext.text.spelling import did_you_mean
 
-NAMED = ("tp", "fsdp")
+SEARCHED = "auto"
+"""The plan that is searched, for which a module need not say which parameters are weights."""
+
+NAMED = ("tp", "fsdp", SEARCHED)
 """The plans, in the order in which messages list them."""
 
 

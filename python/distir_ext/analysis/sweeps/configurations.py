@@ -10,6 +10,7 @@ import tvm
 
 from distir_ext.analysis.planned import check_cluster
 from distir_ext.analysis.sweeps.figures import Figures, ProgramCosts
+from distir_ext.annotate.named_plans import searching_for
 from distir_ext.annotate.patterns import Plan, annotate
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.dims import TensorDims, read_dim, replicated_axes
@@ -98,7 +99,8 @@ class Evaluator:
         # Weights that hold several are cut as the plan shards them, and plans by name read what is
         # computed: both need a layer's operators, not calls of it.
         if bound.holds_several or isinstance(plan, str):
-            annotated = annotate(bound.mod, mesh, plan, model.func, model.inputs)
+            with searching_for(model.cluster):
+                annotated = annotate(bound.mod, mesh, plan, model.func, model.inputs)
             return transform.OutlineRepeats()(annotated)
         try:
             annotated = annotate(bound.outlined, mesh, plan, model.func, model.inputs)

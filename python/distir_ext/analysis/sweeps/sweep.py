@@ -26,6 +26,7 @@ from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.modules import check_module
 from distir_ext.structure.sizes import symbolic_sizes, with_sizes
+from distir_ext.text.plan_names import SEARCHED
 from distir_ext.text.progress import counting_bar
 from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tracebacks import short_tracebacks
@@ -35,8 +36,8 @@ from distir_ext.text.tracebacks import short_tracebacks
 def sweep(
     mod: tvm.IRModule,
     meshes: Iterable[Mesh],
-    plans: Mapping[str, Plan],
-    cluster: Cluster,
+    plans: Mapping[str, Plan] | None = None,
+    cluster: Cluster | None = None,
     *,
     func: str | None = None,
     stages: str | None = None,
@@ -60,7 +61,8 @@ def sweep(
     Args:
         mod: A module without annotations.
         meshes: As those of :func:`factorizations`.
-        plans: By name, plans as for :func:`distir_ext.annotate`, ``"tp"`` and ``"fsdp"`` too.
+        plans: By name, plans as for :func:`distir_ext.annotate`, ``"tp"``, ``"fsdp"`` and
+            ``"auto"`` too, which is searched for the cluster; by default the last alone.
         cluster: The devices, with a :class:`distir_ext.Device`.
         func: The function that is annotated and called; it may be left out where there is one.
         stages: The mesh axis that is cut into stages of a pipeline
@@ -100,11 +102,13 @@ def sweep(
     """
     check_module(mod)
     check_cluster(cluster)
+    assert cluster is not None
     limit = cluster.device.memory if memory_limit is None and cluster.device else memory_limit
     if limit is None or not limit > 0:
         raise ValueError(f"memory_limit is {memory_limit}; it must be positive")
     if processes is not None and processes < 1:
         raise ValueError(f"processes is {processes}; it must be at least 1")
+    plans = {SEARCHED: SEARCHED} if plans is None else plans
     configurations = _configurations(meshes, plans, microbatches, stages)
     name = _function(mod, func)
     values = _checked_sizes(mod, sizes or {}, batch, configurations)
@@ -216,6 +220,9 @@ def _check_plans(
     fitting = set()
     for each in {(each.plan, each.mesh.axis_names): each for each in configurations}.values():
         names = each.mesh.axis_names
+        if each.entries == SEARCHED:  # it fits them all, or none
+            fitting.add(each.plan)
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # annotating it for its configurations says them
