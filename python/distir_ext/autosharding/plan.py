@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import tvm
@@ -51,7 +51,7 @@ _TICKS = 1e12  # per second, as src/autosharding/model.h has it
 EFFORT = 8
 """Most rounds of a search; most programs need one or two to come within ``GAP``."""
 
-_TRIES = 6
+_TRIES = 8
 # Rounds of a search that only asks whether a limit can be held.
 _FEW = 2
 _MORE_MEMORY = 1.04
@@ -111,6 +111,23 @@ class AutoPlan(Printed):
     def memory(self) -> float:
         """Bytes that a device holds at the peak, by the estimate."""
         return self.estimate.peak_memory
+
+    def to_json(self) -> str:
+        """Returns the plan as JSON, with those of other meshes."""
+        return json.dumps({**self._data(), "others": [each._data() for each in self.others]})
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            "mesh": dict(zip(self.mesh.axis_names, self.mesh.shape, strict=True)),
+            "seconds": self.seconds,
+            "bound": self.bound,
+            "gap": self.gap,
+            "memory": self.memory,
+            "memory_limit": self.memory_limit,
+            "least_memory": self.least_memory,
+            "plan": dict(self.plan),
+            "weights": [asdict(each) for each in self.weights],
+        }
 
     @property
     def gap(self) -> float:
@@ -188,12 +205,15 @@ def autoshard(
         )
     if phase(mod) not in (None, "annotated"):
         raise ValueError(
-            "the module is distributed already; automatic sharding takes it before PropagateSharding"
+            "the module is distributed already; automatic sharding takes it as it is before "
+            "PropagateSharding"
         )
     if memory_limit is not None and not memory_limit > 0:
         raise ValueError(f"memory_limit is {memory_limit}; it is a positive number of bytes")
     chosen = _meshes(mesh, devices)
-    search = _Search(mod, func, cluster, memory_limit, objective, sizes or {}, gap, effort, progress)
+    search = _Search(
+        mod, func, cluster, memory_limit, objective, sizes or {}, gap, effort, progress
+    )
     found: list[AutoPlan] = []
     errors: list[ValueError] = []
     for each in chosen:
@@ -256,19 +276,27 @@ class _Search:
             self._counted = count(self._sized, self._device, target)
         if self._objective == "memory":
             return self._least(mesh)
-        limit = self._limit
+        # The search leaves out some buffers, such as those of collectives: plans that hold more than
+        # it says are searched again, with a lower limit.
+        limit = high = self._limit
+        low = 0.0  # a limit within which no plan was found
         best: AutoPlan | None = None
         for tries in range(_TRIES):
             found = self._choose(mesh, limit)
-            if "statements" not in found:
+            if "statements" in found:
+                plan = self._plan(mesh, found)
+                if plan.memory <= self._limit:
+                    return plan
+                if best is None or plan.memory < best.memory:
+                    best = plan
+                high = limit
+                limit *= (1 - 0.002 * 2**tries) * self._limit / plan.memory
+            elif best is None:
                 break
-            plan = self._plan(mesh, found)
-            if best is None or plan.memory < best.memory:
-                best = plan
-            if plan.memory <= self._limit:
-                return plan
-            # The search leaves out some buffers, such as those of collectives.
-            limit *= (1 - 0.002 * 2**tries) * self._limit / plan.memory
+            else:
+                low = limit
+            if limit <= low:
+                limit = (low + high) / 2
         if best is not None:
             raise ValueError(
                 f"no plan was found that holds at most {self._limit:g} bytes per device; the one "
@@ -346,16 +374,12 @@ class _Search:
         )
         if raised:
             raise raised[0]
-        unused = [
-            name
-            for name, size, usable in zip(mesh.axis_names, mesh.shape, found["usable"], strict=True)
-            if size > 1 and not usable
-        ]
-        if unused:
-            raise ValueError(
-                f"mesh axis {unused[0]!r} of {dict(zip(mesh.axis_names, mesh.shape, strict=True))[unused[0]]} "
-                "devices can shard no operator: it is larger than their dimensions, or divides none"
-            )
+        for name, size, usable in zip(mesh.axis_names, mesh.shape, found["usable"], strict=True):
+            if size > 1 and not usable:
+                raise ValueError(
+                    f"the axis {name!r} of {mesh!r}, of {size} devices, can shard no operator: no "
+                    "dimension has so many elements, or can be cut so"
+                )
         return found
 
     def _plan(self, mesh: Mesh, found: Mapping[str, Any]) -> AutoPlan:

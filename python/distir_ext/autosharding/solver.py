@@ -68,7 +68,8 @@ def solve(
         The best choice that was found. Ctrl-C also ends the search and returns it.
 
     Raises:
-        ValueError: If ``effort`` or ``gap`` is negative, or numbers of the problem do not fit together.
+        ValueError: If ``effort`` or ``gap`` is negative, or numbers of the problem do not fit
+            together.
     """
     if effort < 0:
         raise ValueError(f"effort is {effort}; it must be at least 0")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from distir_ext import _command
 from distir_ext._version import __version__
 from distir_ext.cli import (
+    autoshard,
     completion,
     demo,
     diff,
@@ -41,6 +42,7 @@ COMMANDS = (
     report,
     simulate,
     sweep,
+    autoshard,
     profile,
     diff,
     explain,

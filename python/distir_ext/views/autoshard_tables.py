@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from distir_ext.text.folding import folded
 from distir_ext.text.tables import amount, new_table
 
 if TYPE_CHECKING:
     from distir_ext.autosharding.plan import AutoPlan
+    from distir_ext.autosharding.reasons import WeightChoice
 
 _MOST_OTHERS = 5
 
@@ -29,17 +32,33 @@ def autoshard_tables(plan: AutoPlan) -> list[Table]:
     head.add_row("limit", amount(plan.memory_limit, "B"))
     head.add_row("no plan needs less than", amount(plan.least_memory, "B"))
     weights = new_table("parameters", "name", "number", "dims", "why", texts=4)
-    for row, number in folded(plan.weights):
+    for row, number in _folded(plan.weights):
         weights.add_row(row.name, str(number), str(row.dims), row.reason)
     tables = [head, weights]
     if plan.others:
         others = new_table("other meshes", "mesh", "time", "gap", "memory", texts=1)
         for other in plan.others[:_MOST_OTHERS]:
             others.add_row(
-                _mesh(other), amount(other.seconds, "s"), f"{other.gap:.2%}", amount(other.memory, "B")
+                _mesh(other),
+                amount(other.seconds, "s"),
+                f"{other.gap:.2%}",
+                amount(other.memory, "B"),
             )
         tables.append(others)
     return tables
+
+
+def _folded(weights: Iterable[WeightChoice]) -> list[tuple[WeightChoice, int]]:
+    """Weights of layers as one row: those that differ in numbers of their names alone."""
+    groups: dict[WeightChoice, list[WeightChoice]] = {}
+    for each in weights:
+        # Values in reasons are named in backquotes.
+        reason = re.sub(r"`[^`]*`", lambda name: re.sub(r"\d+", "*", name[0]), each.reason)
+        pattern = replace(each, name=re.sub(r"\d+", "*", each.name), reason=reason)
+        groups.setdefault(pattern, []).append(each)
+    return [
+        (found[0] if len(found) == 1 else pattern, len(found)) for pattern, found in groups.items()
+    ]
 
 
 def _collectives(plan: AutoPlan) -> float:

@@ -13,6 +13,7 @@ A sharding has an entry per dimension, as in plans, with ``-`` for None::
 from __future__ import annotations
 
 import ast
+import math
 import re
 from typing import TypeAlias
 
@@ -24,6 +25,9 @@ REPLICATED = "replicated"
 
 # One or more axes; "(dp tp)" is "dp+tp". Behind them a priority.
 _ENTRY = re.compile(r"(?:\(\s*([^()\s@]+(?:\s+[^()\s@]+)*)\s*\)|([^()\s@]+))(?:@(\d+))?")
+
+# The prefix, and the i of units by 1024; both may be missing, not the B.
+_UNIT = re.compile(r"(?<=[\d. ])([kKMGT]?)(i?)B$")
 
 
 def parse_dims(text: str) -> Dims:
@@ -120,17 +124,21 @@ def parse_counts(text: str) -> list[int]:
 
 
 def parse_bytes(text: str) -> float:
-    """A number of bytes: ``"1000000"`` or ``"1e6"``.
+    """A number of bytes: ``"1000000"``, ``"1e6"``, ``"80GB"`` or ``"64GiB"``.
 
     Raises:
         ValueError: It is none, or below zero.
     """
+    unit = _UNIT.search(text.strip())
     try:
-        found = float(text)
+        found = float(text.strip()[: unit.start()] if unit else text)
     except ValueError:
         found = -1.0
-    if not found >= 0:
-        raise ValueError(f"{text!r} is not a number of bytes, as in '1000000' or '1e6'")
+    if unit:
+        base = 1024 if unit[2] else 1000
+        found *= base ** ("KMGT".index(unit[1].upper()) + 1 if unit[1] else 0)
+    if not 0 <= found < math.inf:
+        raise ValueError(f"{text!r} is not a number of bytes, as in '1000000', '1e6' or '80GB'")
     return found
 
 
