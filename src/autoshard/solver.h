@@ -2,11 +2,11 @@
  * \file autoshard/solver.h
  * \brief Solves a problem: a choice, a lower bound of all choices, and so a gap.
  *
- * The problem is reduced (reduction.h). Then rounds follow until the bound meets the cost, or nearly so: message
- * passing raises the bound (dual.h) while another thread searches (search.h); strategies that the
- * bound excludes are removed and the rest is reduced again; what is small is searched completely
- * (branch.h). A round takes up to twice the work of the one before. The result depends on the
- * number of rounds alone, unless the solver is stopped.
+ * The problem is reduced (reduction.h). Then rounds follow until the bound meets the cost, or
+ * nearly so: message passing raises the bound (dual.h) while another thread searches (search.h);
+ * strategies that the bound excludes are removed and the rest is reduced again; what is small is
+ * searched completely (branch.h). A round takes up to twice the work of the one before. The result
+ * depends on the number of rounds alone, unless the solver is stopped.
  */
 #ifndef DISTIR_AUTOSHARD_SOLVER_H_
 #define DISTIR_AUTOSHARD_SOLVER_H_

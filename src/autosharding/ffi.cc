@@ -66,7 +66,9 @@ class Graphs {
     Add(main);
   }
 
-  const FunctionGraph& Of(const ir::GlobalVar& function) const { return *graphs_.at(function.get()); }
+  const FunctionGraph& Of(const ir::GlobalVar& function) const {
+    return *graphs_.at(function.get());
+  }
   /*! \brief The one of the function that was given is the first. */
   const std::vector<FunctionGraph*>& all() const { return all_; }
   std::string NameOf(const FunctionGraph& graph) const { return graph.name; }
@@ -151,7 +153,8 @@ ffi::Array<ffi::Any> RowOf(const std::string& function, const Place& place,
  * \param device Its launch, bandwidth, caches and operations per second.
  * \param memory_limit Bytes of a device; negative: no limit.
  * \param stop Called with the best cost (kInfinite if there is none) and the bound.
- * \return Cost and bound, the axes that serve for anything, the least memory; if there is a choice, statements, calls and memory.
+ * \return Cost and bound, the axes that serve for anything, the least memory; if there is a choice,
+ * statements, calls and memory.
  */
 Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ffi::Any cluster,
             ir::IRModule outlined, ffi::Map<ffi::String, ffi::Array<ffi::Any>> counts, Data device,

@@ -18,7 +18,10 @@ constexpr int kNone = -1;
 class Fusion {
  public:
   Fusion(const FunctionGraph& graph, const std::vector<int>& patterns)
-      : graph_(graph), patterns_(patterns), group_(graph.nodes.size()), readers_(graph.nodes.size()) {
+      : graph_(graph),
+        patterns_(patterns),
+        group_(graph.nodes.size()),
+        readers_(graph.nodes.size()) {
     for (size_t i = 0; i < group_.size(); ++i) group_[i] = static_cast<int>(i);
     of_group_ = patterns;
     ReadEdges();
@@ -52,11 +55,11 @@ class Fusion {
       for (int slot : node.operands) {
         if (maker[slot] == kNone || maker[slot] >= static_cast<int>(i)) continue;
         int pattern = patterns_[i];
-        const bool has_shape = !node.results.empty() && graph_.slots[slot].sizes.size() ==
-                                                            graph_.slots[node.results[0]].sizes.size() &&
-                               std::equal(graph_.slots[slot].sizes.begin(),
-                                          graph_.slots[slot].sizes.end(),
-                                          graph_.slots[node.results[0]].sizes.begin());
+        const bool has_shape =
+            !node.results.empty() &&
+            graph_.slots[slot].sizes.size() == graph_.slots[node.results[0]].sizes.size() &&
+            std::equal(graph_.slots[slot].sizes.begin(), graph_.slots[slot].sizes.end(),
+                       graph_.slots[node.results[0]].sizes.begin());
         if (pattern == kBroadcast && has_shape) pattern = kElementwise;
         readers_[maker[slot]].push_back({static_cast<int>(i), pattern});
       }

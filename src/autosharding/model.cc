@@ -43,8 +43,8 @@ bool HasStatistics(const rules::FactorRule& rule, const Way& way) {
 bool Allows(const propagation::Source& source, const Sharding& sharding) {
   for (size_t d = 0; d < sharding.dims.size(); ++d) {
     const mesh::AxisList& stated = source.sharding.dims[d];
-    const bool fits = source.IsOpen(d) ? mesh::IsPrefix(stated, sharding.dims[d])
-                                       : stated == sharding.dims[d];
+    const bool fits =
+        source.IsOpen(d) ? mesh::IsPrefix(stated, sharding.dims[d]) : stated == sharding.dims[d];
     if (!fits || mesh::Overlaps(source.replicated, sharding.dims[d])) return false;
   }
   return true;
@@ -194,9 +194,8 @@ double Model::BytesOf(const GraphNodes& nodes, size_t index, const Way* way) con
       const SlotInfo& info = graph.slots[slots[i]];
       whole += info.bytes();
       const Tensor& tensor = nodes.tensors[slots[i]];
-      const bool is_from_kernel =
-          !is_result && tensor.makers.size() == 1 && !tensor.is_outside &&
-          nodes.calls[tensor.makers[0].call].group == call.group;
+      const bool is_from_kernel = !is_result && tensor.makers.size() == 1 && !tensor.is_outside &&
+                                  nodes.calls[tensor.makers[0].call].group == call.group;
       if (is_from_kernel || (is_result && IsInner(nodes, slots[i]))) continue;
       if (!is_result && !IsFirstReader(nodes, tensor, index, i)) continue;
       local += way == nullptr ? info.bytes()
@@ -215,9 +214,9 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
   const Work& work = call.work;
   const Kernel& kernel = nodes.kernels.at(call.group);
   const bool stands_for_kernel = call.group == static_cast<int>(index);
-  Words key = {Address(call.rule),        Bits(work.computing), Bits(work.read),
-               Bits(work.written),        Bits(kernel.computing), Bits(kernel.bytes),
-               kernel.is_view,            stands_for_kernel,    call.is_needed};
+  Words key = {Address(call.rule), Bits(work.computing),   Bits(work.read),
+               Bits(work.written), Bits(kernel.computing), Bits(kernel.bytes),
+               kernel.is_view,     stands_for_kernel,      call.is_needed};
   for (const propagation::SlotList* slots : {&node.operands, &node.results}) {
     for (int slot : *slots) key.push_back(Bits(graph.slots[slot].bytes()));
   }
@@ -247,8 +246,7 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
         } else if (computing >= moving) {
           seconds += work.computing * way.fraction;
         } else {
-          seconds += BytesOf(nodes, index, &way) /
-                     limits_.BandwidthOf(kernel.bytes * way.fraction);
+          seconds += BytesOf(nodes, index, &way) / limits_.BandwidthOf(kernel.bytes * way.fraction);
         }
       }
     }
@@ -263,8 +261,7 @@ int64_t Model::Ticks(const GraphNodes& nodes, double seconds) const {
 
 void Model::AddCalls(GraphNodes* nodes, const Works& works) {
   const FunctionGraph& graph = *nodes->graph;
-  for (const auto& [call, index] : graph.node_of_call)
-    nodes->calls[index].work = works.Of(call);
+  for (const auto& [call, index] : graph.node_of_call) nodes->calls[index].work = works.Of(call);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     CallNode& call = nodes->calls[i];
     DISTIR_REQUIRE(graph.nodes[i].crossing == nullptr, ValueError)
@@ -290,12 +287,18 @@ void Model::AddTensors(GraphNodes* nodes) {
   std::vector<Tensor>& tensors = nodes->tensors;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const propagation::Node& node = graph.nodes[i];
+    // Rules of other ranks say nothing of shardings, as that of a condition and its branches.
     for (size_t o = 0; o < node.operands.size(); ++o) {
-      tensors[node.operands[o]].readers.push_back({i, o});
-      tensors[node.operands[o]].last_read = nodes->calls[i].time;
+      const int slot = node.operands[o];
+      if (node.rule->operands[o].size() != graph.slots[slot].sizes.size()) continue;
+      tensors[slot].readers.push_back({i, o});
+      tensors[slot].last_read = nodes->calls[i].time;
     }
-    for (size_t r = 0; r < node.results.size(); ++r)
-      tensors[node.results[r]].makers.push_back({i, r});
+    for (size_t r = 0; r < node.results.size(); ++r) {
+      const int slot = node.results[r];
+      if (node.rule->results[r].size() == graph.slots[slot].sizes.size())
+        tensors[slot].makers.push_back({i, r});
+    }
   }
   const auto keep = [&](const propagation::SlotList& slots) {
     for (int slot : slots) tensors[slot].is_kept = true;
@@ -353,8 +356,7 @@ void Model::AddTensors(GraphNodes* nodes) {
         add(WithoutPartial(way.results[maker.operand]));
     }
     for (const Use& reader : tensor.readers) {
-      for (const Way& way : nodes->calls[reader.call].rule->ways)
-        add(way.operands[reader.operand]);
+      for (const Way& way : nodes->calls[reader.call].rule->ways) add(way.operands[reader.operand]);
     }
     TVM_FFI_ICHECK(!shardings.empty()) << "a tensor has no sharding";
     tensor.node = static_cast<int>(problem_.nodes.size());
@@ -416,12 +418,10 @@ void Model::AddEdges(const GraphNodes& nodes) {
         if (is_needed(reader))
           add(tensor.node, *tensor.shardings, nodes.calls[reader.call].node, needed(reader));
       }
-    } else if (!tensor.makers.empty() && !tensor.readers.empty() &&
-               is_needed(tensor.readers[0])) {
+    } else if (!tensor.makers.empty() && !tensor.readers.empty() && is_needed(tensor.readers[0])) {
       const Use& maker = tensor.makers[0];
       const Use& reader = tensor.readers[0];
-      add(nodes.calls[maker.call].node, made(maker), nodes.calls[reader.call].node,
-          needed(reader));
+      add(nodes.calls[maker.call].node, made(maker), nodes.calls[reader.call].node, needed(reader));
     }
   }
 }
@@ -531,8 +531,7 @@ std::optional<Sharding> Model::ShardingOf(const FunctionGraph& graph, int slot,
   return WayOf(graph, reader.call, choice).operands[reader.operand];
 }
 
-CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index,
-                             const Choice& choice) const {
+CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index, const Choice& choice) const {
   const GraphNodes& nodes = Of(graph);
   const Way& way = WayOf(graph, index, choice);
   const CallNode& call = nodes.calls[index];
@@ -540,11 +539,13 @@ CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index,
   const propagation::Node& node = graph.nodes[index];
   for (size_t o = 0; o < node.operands.size(); ++o) {
     const SlotInfo& info = graph.slots[node.operands[o]];
+    if (way.operands[o].dims.size() != info.sizes.size()) continue;
     if (const auto from = ShardingOf(graph, node.operands[o], choice); from.has_value())
       seconds.moving += moves_.Seconds(info.sizes, info.bytes(), *from, way.operands[o]);
   }
   for (size_t r = 0; r < node.results.size(); ++r) {
     const SlotInfo& info = graph.slots[node.results[r]];
+    if (way.results[r].dims.size() != info.sizes.size()) continue;
     if (const auto to = ShardingOf(graph, node.results[r], choice); to.has_value())
       seconds.moving += moves_.Seconds(info.sizes, info.bytes(), way.results[r], *to);
   }

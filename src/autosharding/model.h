@@ -15,8 +15,9 @@
  * does: the tensor is written and read.
  *
  * Memory: a time per call, in program order. Weights and inputs are held at all times, other
- * tensors from their call to the last that reads them. While a call makes or reads a tensor, what the
- * call has of it counts in place of what is held otherwise: a gathered weight, a partial result.
+ * tensors from their call to the last that reads them. While a call makes or reads a tensor, what
+ * the call has of it counts in place of what is held otherwise: a gathered weight, a partial
+ * result.
  *
  * Worked example: relu(x w1) w2 with x, w1, w2 parameters: three tensors, three calls, edges x-c1,
  * w1-c1, c1-c2, c2-c3, w2-c3.
@@ -112,7 +113,7 @@ class Model {
     const WayCosts* costs;
     Work work;
     int time;
-    int group;          // in GraphNodes::kernels
+    int group;               // in GraphNodes::kernels
     bool is_needed = false;  // something that is returned depends on it
   };
   struct Use {
@@ -125,7 +126,7 @@ class Model {
     const propagation::Source* stated = nullptr;
     bool is_kept = false;
     bool is_outside = false;  // comes from, or goes to, a caller or another function
-    bool is_stored = true;  // false: lies where another one does
+    bool is_stored = true;    // false: lies where another one does
     std::vector<Use> makers;  // operand: the index of the result
     std::vector<Use> readers;
     int last_read = -1;

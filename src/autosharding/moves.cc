@@ -79,8 +79,8 @@ double LocalBytes(const rules::Sizes& sizes, double bytes, const mesh::Sharding&
     if (shards < 2) continue;
     bytes /= static_cast<double>(shards);
     if (sizes[d] > 0) {
-      bytes *= static_cast<double>(mesh::EvenExtent(sizes[d], shards)) /
-               static_cast<double>(sizes[d]);
+      bytes *=
+          static_cast<double>(mesh::EvenExtent(sizes[d], shards)) / static_cast<double>(sizes[d]);
     }
   }
   return bytes;

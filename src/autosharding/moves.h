@@ -41,8 +41,7 @@ class Moves {
   }
   /*! \brief Seconds that shards of a call exchange, for decomposed factors. */
   double SecondsBetweenShards(const rules::FactorRule& rule, rules::PricedTensors operands,
-                              rules::PricedTensors results,
-                              const rules::FactorShardings& factors);
+                              rules::PricedTensors results, const rules::FactorShardings& factors);
 
   const mesh::Mesh& mesh() const { return mesh_; }
 

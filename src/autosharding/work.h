@@ -34,10 +34,10 @@ struct Work {
 
 /*! \brief What limits a device beside operations. */
 struct DeviceLimits {
-  double launch;                       // seconds that a kernel takes at least
-  double bandwidth;                    // bytes per second
-  std::map<double, double> caches;     // bytes per second of kernels that access up to so many
-  stages::DeviceSpeed speed;           // of calls that were not counted
+  double launch;                    // seconds that a kernel takes at least
+  double bandwidth;                 // bytes per second
+  std::map<double, double> caches;  // bytes per second of kernels that access up to so many
+  stages::DeviceSpeed speed;        // of calls that were not counted
 
   double BandwidthOf(double bytes) const {
     auto cache = caches.lower_bound(bytes);

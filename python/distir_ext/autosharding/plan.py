@@ -54,7 +54,8 @@ EFFORT = 8
 _TRIES = 8
 # Rounds of a search that only asks whether a limit can be held.
 _FEW = 2
-_MORE_MEMORY = 1.04
+# Limits for the plan with the least memory, relative to the least that any plan needs.
+_LIMITS = (1.0, 1.05, 1.15, 1.3, 1.6, 2.0, 3.0)
 
 Dims = tuple[str | tuple[str, ...] | None, ...]
 Progress = Callable[["float | None", "float | None"], bool]
@@ -305,21 +306,26 @@ class _Search:
         raise ValueError(self._too_little(mesh, found))
 
     def _least(self, mesh: Mesh) -> AutoPlan:
-        """The fastest plan within nearly the least memory that any plan needs."""
+        """The plan that holds least of those that are fastest within several limits.
+
+        The search cannot tell how much of its storages TVM leaves unused.
+        """
         found = self._choose(mesh, 1.0, 0)
-        limit = least = float(found["least_memory"])
-        while "statements" not in found and limit <= self._limit:
-            found = self._choose(mesh, limit, _FEW)
-            limit *= _MORE_MEMORY
-        if "statements" not in found:
+        least = float(found["least_memory"])
+        best: AutoPlan | None = None
+        for factor in _LIMITS:
+            found = self._choose(mesh, factor * least, _FEW)
+            if "statements" in found:
+                plan = self._plan(mesh, found)
+                best = plan if best is None or plan.memory < best.memory else best
+        if best is None:
             raise ValueError(self._too_little(mesh, found))
-        plan = self._plan(mesh, found)
-        if plan.memory > self._limit:
+        if best.memory > self._limit:
             raise ValueError(
                 f"no plan on {mesh!r} was found within {self._limit:g} bytes per device; the one "
-                f"with the least holds {plan.memory:g}, and none needs less than {least:g}"
+                f"with the least holds {best.memory:g}, and none needs less than {least:g}"
             )
-        return plan
+        return best
 
     def _too_little(self, mesh: Mesh, found: Mapping[str, Any]) -> str:
         least = float(found["least_memory"])

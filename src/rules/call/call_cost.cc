@@ -49,8 +49,7 @@ Sharding ComputedResult(const FactorRule& rule, size_t result, const FactorShard
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (!rule.IsCombined(f) || factors[f].empty()) continue;
     const Factor& factor = rule.factors[f];
-    computed.reduction =
-        factor.Is<ReductionFactor>() ? factor.reduction() : mesh::Reduction::kSum;
+    computed.reduction = factor.Is<ReductionFactor>() ? factor.reduction() : mesh::Reduction::kSum;
     computed.partial.insert(computed.partial.end(), factors[f].begin(), factors[f].end());
   }
   return computed;
