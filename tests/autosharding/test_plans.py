@@ -71,7 +71,7 @@ def test_memory_moves_the_plan_from_data_to_tensor_parallel():
         before = found
     assert any(any(dims) for name, dims in before.plan.items() if "layers" in name)
     least = dx.autoshard(mod, mesh, CLUSTER, objective="memory")
-    assert least.memory <= before.memory
+    assert least.memory <= 0.8 * free.memory
 
 
 def test_small_batches_are_tensor_parallel():

@@ -277,8 +277,8 @@ class _Search:
             self._counted = count(self._sized, self._device, target)
         if self._objective == "memory":
             return self._least(mesh)
-        # The search leaves out some buffers, such as those of collectives: plans that hold more than
-        # it says are searched again, with a lower limit.
+        # The search leaves out some buffers, such as those of collectives. Where a plan holds more
+        # than it says, another one is searched with a lower limit.
         limit = high = self._limit
         low = 0.0  # a limit within which no plan was found
         best: AutoPlan | None = None
