@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -12,6 +11,8 @@ from tvm import relax
 from distir_ext.analysis.roofline import Roofline
 from distir_ext.analysis.steps import StepReader
 from distir_ext.compile import cpu, gpu
+from distir_ext.compile.fusion import fuse_kernels
+from distir_ext.compile.memory_plan import in_dataflow
 from distir_ext.mesh.cluster import Device
 from distir_ext.native import cpu_target, tvm_log
 
@@ -46,7 +47,10 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
     outlined = tvm_ffi.get_global_func("distir.analysis.OutlineOperators")()(mod)
     known = {name.name_hint for name in mod.functions}
     made = {
-        name: function
+        # Fusion drops private functions.
+        name: function.with_attr("global_symbol", name.name_hint)
+        if isinstance(function, relax.Function)
+        else function
         for name, function in outlined.functions_items()
         if name.name_hint not in known or not isinstance(function, relax.Function)
     }
@@ -54,10 +58,13 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
     legalize = next(each for each in passes if each.info.name == "LegalizeOps")
     with target:
         legalized = legalize(tvm.IRModule(made))
-        legalized = relax.transform.AnnotateTIROpPattern()(legalized)
+        legalized = in_dataflow(relax.transform.AnnotateTIROpPattern()(legalized))
+        # An operator on small floats is computed by a kernel in float32, and casts.
+        fused = fuse_kernels()(legalized)
+    patterns = _patterns(legalized)
     roofline = Roofline(device)
     counts: dict[str, list[float | int]] = {}
-    for name, steps in StepReader()(legalized).items():
+    for name, steps in StepReader()(fused).items():
         if not steps.operator:
             continue
         kernels = [each for each in steps.body.flat() if each.kind in ("kernel", "packed")]
@@ -70,16 +77,21 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
             seconds,
             sum(each.bytes_read for each in kernels),
             sum(each.bytes_written for each in kernels),
-            _pattern(legalized, [each.callee for each in kernels]),
+            patterns.get(name, _OPAQUE) if len(kernels) == 1 else _OPAQUE,
         ]
     return CountedModule(outlined, counts)
 
 
-def _pattern(mod: tvm.IRModule, kernels: list[str]) -> int:
-    if len(kernels) != 1:
-        return _OPAQUE
-    found: Any = next(
-        (function for name, function in mod.functions_items() if name.name_hint == kernels[0]), None
-    )
-    attrs = getattr(found, "attrs", None)
-    return int(attrs["op_pattern"]) if attrs is not None and "op_pattern" in attrs else _OPAQUE
+def _patterns(mod: tvm.IRModule) -> dict[str, int]:
+    """The pattern of each operator: that of its kernel which fuses least."""
+    of_kernel = {
+        name.name_hint: int(function.attrs["op_pattern"])
+        for name, function in mod.functions_items()
+        if function.attrs is not None and "op_pattern" in function.attrs
+    }
+    return {
+        name: max(
+            (of_kernel.get(each.callee, _OPAQUE) for each in steps.body.flat()), default=_OPAQUE
+        )
+        for name, steps in StepReader()(mod).items()
+    }
