@@ -5,8 +5,10 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/string.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -201,11 +203,15 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
   for (const FunctionGraph* graph : model.graphs()) {
     const std::unordered_map<int, Place> places = PlacesOf(*graph);
     for (const auto& [slot, place] : places) {
+      if (!place.is_param) continue;
       if (const auto sharding = chosen(*graph, slot); sharding.has_value())
         tensors.push_back(RowOf(graph->name, place, ToData(mesh, *sharding)));
     }
+    const std::set<int> params(graph->params.begin(), graph->params.end());
+    const auto is_param = [&params](int slot) { return params.count(slot) > 0; };
     for (size_t i = 0; i < graph->nodes.size(); ++i) {
       const propagation::Node& node = graph->nodes[i];
+      if (std::none_of(node.operands.begin(), node.operands.end(), is_param)) continue;
       const CallSeconds seconds = model.SecondsOf(*graph, i, solution.choice);
       const Way& way = model.WayOf(*graph, i, solution.choice);
       const auto names = [&](const propagation::SlotList& slots) {

@@ -33,6 +33,15 @@ EXPECTED = {
         ],
         3,
     ),
+    "a_plan_nobody_wrote": (
+        [
+            r"no limit: 67\.\d ms, 15\.\d GB",
+            r"no plan within 3 GB is faster by more than [01]\.\d%",
+            r"best mesh: Mesh\(\(\d, \d\)",
+            r"equal to NumPy: True",
+        ],
+        0,
+    ),
     "why_this_gather": (
         [
             r"(equal to NumPy:\s+True\s[\s\S]*){2}",
