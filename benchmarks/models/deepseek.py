@@ -1,7 +1,7 @@
 """A decoder with the shapes of DeepSeek-V3 (arXiv:2412.19437): latent attention, 256 experts.
 
-Tokens reach experts by a one-hot dispatch (GShard), as in ``transformers.py``. Rotary embeddings and
-the shared expert are left out.
+Tokens reach experts by a one-hot dispatch (GShard), as in ``transformers.py``. Left out are rotary
+embeddings and the shared expert.
 """
 
 from __future__ import annotations
