@@ -128,7 +128,8 @@ const Model::RuleWays& Model::Ways(const rules::FactorRule* rule) {
   return known;
 }
 
-/*! \brief Marks what the results of the function depend on; TVM leaves out the rest. */
+/*! \brief Marks what the results of the function depend on, since TVM leaves out the rest, and what
+ * is computed of constants alone. */
 void Model::FindNeeded(GraphNodes* nodes) {
   const FunctionGraph& graph = *nodes->graph;
   std::vector<bool> is_read(graph.slots.size(), false);
@@ -143,13 +144,23 @@ void Model::FindNeeded(GraphNodes* nodes) {
                                             [&](int slot) { return is_read[slot]; });
     if (nodes->calls[i].is_needed) read(node.operands);
   }
+  std::vector<bool> is_folded(graph.slots.size(), false);
+  for (size_t s = 0; s < graph.slots.size(); ++s) is_folded[s] = graph.slots[s].is_constant;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const propagation::Node& node = graph.nodes[i];
+    if (!std::all_of(node.operands.begin(), node.operands.end(),
+                     [&](int slot) { return is_folded[slot]; }))
+      continue;
+    nodes->calls[i].is_folded = true;
+    for (int slot : node.results) is_folded[slot] = true;
+  }
 }
 
 void Model::FindKernels(GraphNodes* nodes) {
   const FunctionGraph& graph = *nodes->graph;
   std::vector<int> patterns;
   for (const CallNode& call : nodes->calls)
-    patterns.push_back(call.is_needed ? call.work.pattern : kLeftOut);
+    patterns.push_back(call.is_needed && !call.is_folded ? call.work.pattern : kLeftOut);
   const std::vector<int> groups = FusedGroups(graph, patterns);
   for (size_t i = 0; i < groups.size(); ++i) nodes->calls[i].group = groups[i];
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -214,9 +225,9 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
   const Work& work = call.work;
   const Kernel& kernel = nodes.kernels.at(call.group);
   const bool stands_for_kernel = call.group == static_cast<int>(index);
-  Words key = {Address(call.rule), Bits(work.computing),   Bits(work.read),
-               Bits(work.written), Bits(kernel.computing), Bits(kernel.bytes),
-               kernel.is_view,     stands_for_kernel,      call.is_needed};
+  Words key = {Address(call.rule),     Bits(work.computing), Bits(work.read), Bits(work.written),
+               Bits(kernel.computing), Bits(kernel.bytes),   kernel.is_view,  stands_for_kernel,
+               call.is_needed,         call.is_folded};
   for (const propagation::SlotList* slots : {&node.operands, &node.results}) {
     for (int slot : *slots) key.push_back(Bits(graph.slots[slot].bytes()));
   }
@@ -231,7 +242,8 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
     results.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
   for (const Way& way : call.rule->ways) {
     double seconds = 0;
-    if (call.is_needed) {
+    const bool is_computed = call.is_needed && !(call.is_folded && &way == &call.rule->ways[0]);
+    if (is_computed) {
       seconds = moves_.SecondsBetweenShards(*node.rule, operands, results, way.factors);
       if (HasStatistics(*node.rule, way)) {
         seconds *= kStatisticsOfNorms;

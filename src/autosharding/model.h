@@ -115,6 +115,7 @@ class Model {
     int time;
     int group;               // in GraphNodes::kernels
     bool is_needed = false;  // something that is returned depends on it
+    bool is_folded = false;  // computed when the program is built, unless it is sharded
   };
   struct Use {
     size_t call;
