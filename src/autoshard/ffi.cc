@@ -64,6 +64,21 @@ class Numbers {
 };
 
 /*!
+ * \brief Asks whether the search should end.
+ *
+ * Python raises KeyboardInterrupt where a function of Python begins, before it can handle it. The
+ * interrupt ends the search like any other answer, and the best so far is not lost.
+ */
+bool Ends(const ffi::Function& stop, const Solution& best) {
+  try {
+    return stop(best.cost, best.bound).cast<bool>();
+  } catch (const ffi::Error& error) {
+    if (error.kind() != "KeyboardInterrupt") throw;
+    return true;
+  }
+}
+
+/*!
  * \brief Solves the problem that arrays state.
  *
  * \param sizes How many strategies each node has.
@@ -113,9 +128,8 @@ ffi::Array<ffi::Any> SolveArrays(ffi::Tensor sizes, ffi::Tensor costs, ffi::Tens
   edge_cost.End();
   if (rounds < 0 || rounds > kMostNodes)
     TVM_FFI_THROW(ValueError) << "rounds is " << rounds << ", which is not in [0, 2**31)";
-  const Solution solution =
-      Solve(problem, static_cast<int32_t>(rounds),
-            [&stop](const Solution& best) { return stop(best.cost, best.bound).cast<bool>(); });
+  const Solution solution = Solve(problem, static_cast<int32_t>(rounds),
+                                  [&stop](const Solution& best) { return Ends(stop, best); });
   std::vector<int64_t> choice(solution.choice.begin(), solution.choice.end());
   return {ffi::Shape(std::move(choice)), solution.cost, solution.bound};
 }
