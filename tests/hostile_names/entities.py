@@ -13,8 +13,8 @@ MARK = "EVIL"
 NAMES = {
     "all at once": f"w\n{MARK}()\r\x1b[2J\x9b1m\u202e\u2028\"'\\<evil/a='b'>&--></script>$x_{{",
     "others at once": (
-        f'w\x1b]8;;http://evil\x1b\\\a\v\f\x1c\x85\u2029\u206a\ufeff\ufff9\U000e0041\uffff"""\r'
-        f"{MARK}()\n[bold]]]></style><!--<evil>%s%n{{0}}\\N{{DASH}}\\"
+        f"w\r{MARK}()\n\x1b]8;;http://evil\x1b\\\a\v\f\x1c\x85\u2029\u206a\ufeff\ufff9\U000e0041"
+        '\uffff"""[bold]]]></style><!--<evil>%s%n{0}\\N{DASH}\\'
     ),
     "a million letters": f"w\n{MARK}" + "w" * 1_000_000,
 }
