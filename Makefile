@@ -111,8 +111,8 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 	@$(BIN)/cmake --build build/$@
 	@rm -f build/$@/report.*
 	@status=0; export DISTIR_EXT_LIBRARY=$(CURDIR)/build/$@/libdistir_ext.so; \
-	  export ASAN_OPTIONS=detect_leaks=0:handle_sigill=1:quarantine_size_mb=16:log_path=$(CURDIR)/build/$@/report; \
-	  export TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/.ci/tsan_suppressions:log_path=$(CURDIR)/build/$@/report; \
+	  export ASAN_OPTIONS=detect_leaks=0:handle_sigill=1:allocator_may_return_null=1:quarantine_size_mb=16:log_path=$(CURDIR)/build/$@/report; \
+	  export TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1:suppressions=$(CURDIR)/.ci/tsan_suppressions:log_path=$(CURDIR)/build/$@/report; \
 	  compiler="$${CXX:-c++}"; \
 	  LD_PRELOAD="$$($$compiler -print-file-name=lib$@.so) $$($$compiler -print-file-name=libstdc++.so)" \
 	    $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) || status=$$?; \

@@ -16,6 +16,7 @@ import argparse
 import gzip
 import json
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,24 @@ import numpy as np
 from distir_ext.autosharding import Problem, solve
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The problem in a file."""
+def read(path: Path) -> tuple[dict[str, Any], Problem]:
+    """The graph in a file, as it is and as a problem.
+
+    Raises:
+        ValueError: It has none; names the file.
+    """
     data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    problem: dict[str, Any] = json.loads(text)["problem"]
-    return problem
+    try:
+        text = gzip.decompress(data) if path.suffix == ".gz" else data
+        graph = json.loads(text)["problem"]
+        return graph, problem_of(graph)
+    except (EOFError, OSError, zlib.error) as error:
+        reason = f"it is not of gzip: {error}"
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(f"{str(path)!r} has no graph of the contest ({reason[:400]!r})")
 
 
 def problem_of(graph: dict[str, Any]) -> Problem:
@@ -55,7 +68,8 @@ def evaluate(graph: dict[str, Any], choice: Sequence[int]) -> tuple[int, bool]:
     cost = sum(costs[mine] for costs, mine in zip(nodes["costs"], choice, strict=True))
     for (first, second), costs in zip(edges["nodes"], edges["costs"], strict=True):
         cost += costs[choice[first] * len(nodes["costs"][second]) + choice[second]]
-    used = np.zeros(1 + max(end for _, end in nodes["intervals"]), dtype=np.int64)
+    last = max((end for begin, end in nodes["intervals"] if begin < end), default=0)
+    used = np.zeros(1 + last, dtype=np.int64)
     for amounts, (begin, end), mine in zip(
         nodes["usages"], nodes["intervals"], choice, strict=True
     ):
@@ -75,8 +89,7 @@ def main() -> None:
     args = parser.parse_args()
     for path in args.graphs:
         begin, begin_used = time.monotonic(), time.process_time()
-        graph = read(path)
-        problem = problem_of(graph)
+        graph, problem = read(path)
 
         def stop(cost: int | None, bound: int, end: float = begin + args.seconds) -> bool:
             return time.monotonic() > end

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "autoshard/callback.h"
 #include "autoshard/problem.h"
 #include "autoshard/solver.h"
 #include "support/functions.h"
@@ -114,9 +115,8 @@ ffi::Array<ffi::Any> SolveArrays(ffi::Tensor sizes, ffi::Tensor costs, ffi::Tens
   edge_cost.End();
   if (rounds < 0 || rounds > kMostNodes)
     TVM_FFI_THROW(ValueError) << "rounds is " << rounds << ", which is not in [0, 2**31)";
-  const Solution solution =
-      Solve(problem, static_cast<int32_t>(rounds), gap,
-            [&stop](const Solution& best) { return stop(best.cost, best.bound).cast<bool>(); });
+  const Solution solution = Solve(problem, static_cast<int32_t>(rounds), gap,
+                                  [&stop](const Solution& best) { return Ends(stop, best); });
   std::vector<int64_t> choice(solution.choice.begin(), solution.choice.end());
   return {ffi::Shape(std::move(choice)), solution.cost, solution.bound};
 }

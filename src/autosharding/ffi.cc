@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "autoshard/callback.h"
 #include "autoshard/solver.h"
 #include "autosharding/model.h"
 #include "autosharding/statements.h"
@@ -177,9 +178,8 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
   const Model model(*graphs.all().front(), graph_of, works, limits, &moves, root,
                     memory_limit < 0 ? std::nullopt : std::optional<int64_t>(memory_limit));
   const autoshard::Solution solution = autoshard::Solve(
-      model.problem(), static_cast<int32_t>(rounds), gap, [&stop](const autoshard::Solution& best) {
-        return stop(best.cost, best.bound).cast<bool>();
-      });
+      model.problem(), static_cast<int32_t>(rounds), gap,
+      [&stop](const autoshard::Solution& best) { return autoshard::Ends(stop, best); });
   Data data;
   data.Set("cost", solution.cost);
   data.Set("bound", solution.bound);

@@ -17,12 +17,14 @@
 
 namespace distir::support {
 
-/*! \brief True if a character is a control character, separates lines, turns the direction of text,
- * or is none. */
+/*! \brief True if a character is a control character, separates lines, changes the direction or the
+ * shape of text, is a mark or tag that nobody sees, or is none. */
 inline bool IsControl(uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E ||
          code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
-         (code >= 0x2066 && code <= 0x2069) || code == 0xFFFE || code == 0xFFFF;
+         (code >= 0x2066 && code <= 0x206F) || code == 0xFEFF ||
+         (code >= 0xFFF9 && code <= 0xFFFB) || code == 0xFFFE || code == 0xFFFF ||
+         (code >= 0xE0000 && code <= 0xE007F);
 }
 
 /*! \brief The text on one line; of UTF-8, whose other characters stay. */
@@ -30,13 +32,12 @@ inline std::string EscapedText(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    // Characters of one to three bytes: all control characters are among them.
     const size_t size = first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
     uint32_t code = size == 1 ? first : first & (0xFF >> (size + 1));
     for (size_t k = 1; k < size && i + k < text.size(); ++k)
       code = code << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3F);
     if (first >= 0x80 && size == 1) code = 0x20;  // no character: Python will say so
-    char escaped[8];
+    char escaped[12];
     if (code == '\n' || code == '\t' || code == '\r') {
       std::snprintf(escaped, sizeof(escaped), "\\%c",
                     code == '\n'   ? 'n'
@@ -44,7 +45,8 @@ inline std::string EscapedText(std::string_view text) {
                                    : 'r');
       result += escaped;
     } else if (IsControl(code)) {
-      std::snprintf(escaped, sizeof(escaped), code < 0x100 ? "\\x%02x" : "\\u%04x", code);
+      const char* form = code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x";
+      std::snprintf(escaped, sizeof(escaped), form, code);
       result += escaped;
     } else {
       result.append(text.substr(i, size));

@@ -1,6 +1,9 @@
 """The solver against HiGHS, and on problems whose answer is known."""
 
 import math
+import os
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -94,6 +97,35 @@ def test_a_search_that_is_stopped_has_the_best_so_far():
     assert not nothing.is_infeasible
 
 
+def test_ctrl_c_ends_a_search_with_the_best_so_far():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    try:
+        solution = solve(grid(16, 16, 4, seed=1), effort=1_000)
+    finally:
+        interrupt.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert not solution.is_optimal
+    assert solution.bound > -INFINITE
+
+
+def test_threads_solve_at_once_and_get_what_one_gets():
+    problems = [grid(5, 5, 3, seed=seed, limit=300) for seed in range(3)]
+    found = {}
+
+    def use(number):
+        found[number] = solve(problems[number % 3], effort=2)
+
+    users = [threading.Thread(target=use, args=(number,)) for number in range(6)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    for number in range(6):
+        assert found[number] == solve(problems[number % 3], effort=2)
+
+
 def test_costs_are_whole_numbers_or_infinite():
     problem = Problem()
     node = problem.add_node([math.inf, 2.0, 10**30])
@@ -118,6 +150,15 @@ def test_costs_are_whole_numbers_or_infinite():
         (lambda p: p.add_memory(0, [1], 0, 1), ValueError, "memory of node 0 has shape"),
         (lambda p: p.add_memory(0, [1, -1], 0, 1), ValueError, "memory of node 0 must be at least"),
         (lambda p: p.add_memory(0, [1, 1], 2, 1), ValueError, r"at times \[2, 1\)"),
+        (lambda p: p.add_node(np.array([-(2**63)])), ValueError, "costs of node 2 must be whole"),
+        (lambda p: p.add_edge(0, 1, [[1, 2], [3]]), ValueError, "costs of edge 0-1 are no array"),
+        (lambda p: p.add_edge(0.5, 1, [[0]]), TypeError, "nodes must be integers, not float"),
+        (lambda p: p.add_memory(None, [1, 1], 0, 1), TypeError, "nodes must be integers"),
+        (lambda p: p.add_memory(0, [1, 1], 0, 2.5), TypeError, "times of memory of node 0 must be"),
+        (lambda p: p.add_memory(0, [1, 1], 0, 10**12), ValueError, "which are not within"),
+        (lambda p: solve(p, effort=math.nan), TypeError, "effort must be an int"),
+        (lambda p: solve(p, stop=1), TypeError, "stop must be a function"),
+        (lambda p: solve({}), TypeError, "problem must be a Problem, not dict"),
         (lambda p: solve(p, effort=-1), ValueError, "effort is -1"),
         (
             lambda p: [p.add_node([INFINITE - 1]), p.add_node([1]), solve(p)],

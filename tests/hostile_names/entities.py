@@ -12,9 +12,13 @@ import distir_ext as dx
 MARK = "EVIL"
 NAMES = {
     "all at once": f"w\n{MARK}()\r\x1b[2J\x9b1m\u202e\u2028\"'\\<evil/a='b'>&--></script>$x_{{",
+    "others at once": (
+        f"w\r{MARK}()\n\x1b]8;;http://evil\x1b\\\a\v\f\x1c\x85\u2029\u206a\ufeff\ufff9\U000e0041"
+        '\uffff"""[bold]]]></style><!--<evil>%s%n{0}\\N{DASH}\\'
+    ),
     "a million letters": f"w\n{MARK}" + "w" * 1_000_000,
 }
-"""New lines, escapes, bidi marks, quotes, tags, formulas; and one that is long."""
+"""New lines, escapes, bidi marks, quotes, tags, formulas, marks that nobody sees; a long one."""
 
 ODD = ("class", "None", "1a", "12", "<lambda>", "a b", "é", ":smile:", "[red]x[/]", "$x^{$")
 """Names that are harmless, and yet no names in Python."""
@@ -52,6 +56,12 @@ def annotated(mod, axis: str = "tp"):
         if isinstance(function, relax.Function) and len(function.params) == 2
     )
     return dx.annotate(mod, dx.Mesh((2, 2), ("dp", axis)), {"(?s).*": (None, axis)}, func=main)
+
+
+def everywhere(name: str):
+    """A program all of whose entities have names that begin with the letters of their kind."""
+    kinds = ("x", "w", "h", "main", "part", "kernel", "tensor")
+    return annotated(module(**{kind: f"{kind}{name}" for kind in kinds}), axis=name)
 
 
 ENTITIES: dict[str, Callable[[str], object]] = {

@@ -12,6 +12,8 @@ from tvm import relax, tirx
 from tvm.script import relax as R
 
 import distir_ext as dx
+import distir_ext.interop.gspmd
+import distir_ext.interop.shardy
 
 if TYPE_CHECKING:
     from tests.hostile_names.outputs import Program
@@ -74,6 +76,18 @@ def _dx(it: Program, name: str) -> dict[str, Callable[[], Any]]:
         ),
         "pass": lambda: transform.PropagateSharding()(_ill_formed(name)),
         "pass of another phase": lambda: transform.LowerCCL()(it.mod),
+        "pass with options": lambda: transform.OptimizeCollectives(disable=[name]),
+        "device": lambda: dx.Device(name, {name: -1.0}, memory=1, bandwidth=1, launch=0),
+        "cluster": lambda: dx.Cluster(dx.Mesh((2,), (name,)), {f"{name}?": dx.Link(0, 1)}),
+        "cluster, preset": lambda: dx.Cluster.preset(name),
+        "mesh": lambda: dx.Mesh((2, 2), (name, name)),
+        "dims": lambda: dx.dims(name),
+        "rule": lambda: dx.register_rule(name, name),
+        "GSPMD": lambda: dx.interop.gspmd.parse(name),
+        "GSPMD, annotate": lambda: dx.interop.gspmd.annotate(it.mod, {name: name}),
+        "Shardy": lambda: dx.interop.shardy.parse(f"<@{name}, [{{}}]>"),
+        "Shardy, mesh": lambda: dx.interop.shardy.parse_mesh(name),
+        "Shardy, annotate": lambda: dx.interop.shardy.annotate(it.mod, {name: name}),
         "pass with names": lambda: transform.AssignStages(name)(it.mod),
         "pipelines": lambda: dx.pipelines.load({"passes": {name: {}}}),
         "hints": lambda: dx.hints.load(name),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+import json
 import logging
 import re
 import time
@@ -10,14 +12,26 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.hostile_names.entities import ENTITIES, NAMES, ODD
-from tests.hostile_names.outputs import CHECKS, OUTPUTS, Program, check_python, check_terminal
+from tests.hostile_names.entities import ENTITIES, NAMES, ODD, annotated, module
+from tests.hostile_names.outputs import (
+    CHECKS,
+    OUTPUTS,
+    Program,
+    check_html,
+    check_python,
+    check_terminal,
+    check_xml,
+)
+from tests.hostile_names.results import results
 
 import distir_ext as dx
 from distir_ext.interop._program_files import run_file
+from distir_ext.text.display import figure, html, tables
 from distir_ext.text.logs import package_logger
 from distir_ext.text.printable import printable
 from distir_ext.text.progress import PATIENCE, counting_bar
+from distir_ext.text.tables import as_html
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 def check(entity, kind, folder, outputs):
@@ -43,6 +57,7 @@ def outputs_of(entity):
 @pytest.mark.parametrize("entity", ENTITIES)
 def test_every_output_has_hostile_names_as_text(entity, tmp_path):
     check(entity, "all at once", tmp_path, outputs_of(entity))
+    check(entity, "others at once", tmp_path, set(outputs_of(entity)) - {"figures"})
 
 
 @pytest.mark.large
@@ -91,6 +106,64 @@ def test_logs_and_bars():
     check_terminal(written.getvalue())
     assert "[red]" in shown.getvalue()
     assert "\x1b[2J" not in shown.getvalue()
+
+
+def test_every_result_that_has_a_view(tmp_path):
+    """Every class that is registered with a view has a result here, made of one hostile program."""
+    registered = {
+        each for view in (tables, html, figure) for each in view.registry if each is not object
+    }
+    for name in (NAMES["all at once"], NAMES["others at once"]):
+        seen = set()
+        for result in results(name):
+            seen.add(type(result))
+            if not isinstance(result, tuple):
+                check_terminal(str(result))
+            check_terminal(repr(result))
+            if type(result) in tables.registry:
+                check_html(as_html(tables(result)))
+            if hasattr(result, "_repr_html_"):
+                check_html(result._repr_html_())
+            if hasattr(result, "to_json"):
+                json.loads(result.to_json())
+            if type(result) in figure.registry and name == NAMES["all at once"]:
+                file = io.StringIO()
+                result.plot().savefig(file, format="svg")
+                check_xml(file.getvalue())
+        assert not {each.__name__ for each in registered - seen}
+
+
+def test_every_public_function_has_names_as_text_in_its_errors():
+    """Functions by which users come in make text of what errors say (`short_tracebacks`)."""
+    of_us = short_tracebacks(lambda: None).__code__
+    # Workers use `launch` and `workers` without TVM, which tracebacks are cut at.
+    in_package = re.compile(r"distir_ext\.(?!launch|workers)")
+    seen, missing = set(), []
+
+    def visit(module):
+        for name in getattr(module, "__all__", dir(module)):
+            found = getattr(module, name, None)
+            if name.startswith("_") or not getattr(found, "__name__", "").strip("_"):
+                continue
+            if inspect.ismodule(found) and found.__name__.startswith("distir_ext."):
+                if found not in seen:
+                    seen.add(found)
+                    visit(found)
+            elif inspect.isfunction(found) and in_package.match(found.__module__):
+                seen.add(found)
+                if found.__code__ is not of_us:
+                    missing.append(f"{found.__module__}.{name}")
+
+    for package in (dx, dx.interop.gspmd, dx.interop.jax, dx.interop.onnx, dx.interop.shardy):
+        visit(package)
+    assert len(seen) > 90
+    assert missing == ["distir_ext.native.reports.pass_reports"]  # which is told no names
+
+
+def test_an_executable_has_whole_names():
+    """Two functions whose names differ behind a NUL would be one function of an executable."""
+    with pytest.raises(ValueError, match=r"the function '[ab]\\x00.' has a character NUL"):
+        dx.build(annotated(module(main="a\0b", part="b\0c")))
 
 
 def test_one_function_escapes_for_html():

@@ -11,8 +11,10 @@ from rich.table import Table
 from distir_ext.analysis.shardings import TensorSharding, TensorShardings
 from distir_ext.communication.collectives import Collective, Collectives
 from distir_ext.text.display import tables
+from distir_ext.text.tracebacks import short_tracebacks
 
 
+@short_tracebacks
 def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     """Returns a table of :func:`distir_ext.analysis.shardings`.
 
@@ -30,6 +32,7 @@ def sharding_table(rows: Sequence[TensorSharding]) -> Table:
     return table
 
 
+@short_tracebacks
 def collective_table(collectives: Iterable[Collective]) -> Table:
     """Returns a table of :func:`distir_ext.analysis.collectives`; equal ones share a row.
 

@@ -24,6 +24,7 @@ from distir_ext.session.model import Model
 from distir_ext.session.pipeline import Pipeline
 from distir_ext.session.session import Session
 from distir_ext.text.progress import counting_bar
+from distir_ext.text.tracebacks import short_tracebacks
 
 _REPEATS = 9
 # Rows of a square product that BLAS computes at full speed; of a matrix that no cache holds; of
@@ -234,6 +235,7 @@ def _values(shape: Sequence[int]) -> np.ndarray:
     return np.ones(shape, "float32")
 
 
+@short_tracebacks
 def measure_cluster(num_workers: int = 2, workers: str = "threads") -> Cluster:
     """This host's CPU, as each of several workers has it that run at the same time.
 

@@ -16,6 +16,7 @@ from distir_ext.annotate.emitting import emitted, is_nn, known_type, like
 from distir_ext.annotate.open_regions import Region, check_axis, current, listed
 from distir_ext.annotate.regions import collective, crossing
 from distir_ext.native.collective_records import names
+from distir_ext.text.tracebacks import short_tracebacks
 
 Axis = str | Sequence[str]
 """The name of a mesh axis, or several from major to minor."""
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+@short_tracebacks
 def psum(x: Any, axis: Axis) -> Any:
     """The sum of the values that the devices along an axis have.
 
@@ -52,6 +54,7 @@ def psum(x: Any, axis: Axis) -> Any:
     return _reduced(x, axis, "sum", "psum")
 
 
+@short_tracebacks
 def pmax(x: Any, axis: Axis) -> Any:
     """The maximum of the values that the devices along an axis have; see :func:`psum`.
 
@@ -65,6 +68,7 @@ def pmax(x: Any, axis: Axis) -> Any:
     return _reduced(x, axis, "max", "pmax")
 
 
+@short_tracebacks
 def pmin(x: Any, axis: Axis) -> Any:
     """The minimum of the values that the devices along an axis have; see :func:`psum`.
 
@@ -78,6 +82,7 @@ def pmin(x: Any, axis: Axis) -> Any:
     return _reduced(x, axis, "min", "pmin")
 
 
+@short_tracebacks
 def pmean(x: Any, axis: Axis) -> Any:
     """The mean of the values that the devices along an axis have; see :func:`psum`.
 
@@ -97,6 +102,7 @@ def pmean(x: Any, axis: Axis) -> Any:
     return like(x, emitted(relax.op.divide(total, number)))
 
 
+@short_tracebacks
 def all_gather(x: Any, axis: Axis, dim: int = 0) -> Any:
     """The values that the devices along an axis have, joined along a dimension.
 
@@ -113,6 +119,7 @@ def all_gather(x: Any, axis: Axis, dim: int = 0) -> Any:
     return _called(x, names.all_gather, value, axes, dim=_dim(value, dim, names.all_gather))
 
 
+@short_tracebacks
 def psum_scatter(x: Any, axis: Axis, dim: int = 0) -> Any:
     """The sum along an axis, of which each device keeps its part of a dimension.
 
@@ -130,6 +137,7 @@ def psum_scatter(x: Any, axis: Axis, dim: int = 0) -> Any:
     return _called(x, names.reduce_scatter, value, axes, dim=number, reduction="sum")
 
 
+@short_tracebacks
 def all_to_all(x: Any, axis: Axis, split_dim: int, concat_dim: int) -> Any:
     """Each device along an axis gets its part of the value of each of them, joined.
 
@@ -154,6 +162,7 @@ def all_to_all(x: Any, axis: Axis, split_dim: int, concat_dim: int) -> Any:
     return _called(x, names.all_to_all, value, axes, **dims)
 
 
+@short_tracebacks
 def ppermute(x: Any, axis: Axis, perm: Sequence[tuple[int, int]]) -> Any:
     """Sends whole values from device to device along an axis.
 
@@ -181,6 +190,7 @@ def ppermute(x: Any, axis: Axis, perm: Sequence[tuple[int, int]]) -> Any:
     return _called(x, names.permute, _expression(x, "ppermute"), axes, pairs=pairs)
 
 
+@short_tracebacks
 def axis_index(axis: Axis, dtype: str = "int64") -> relax.Expr:
     """The number of a device along an axis, a scalar.
 
@@ -199,6 +209,7 @@ def axis_index(axis: Axis, dtype: str = "int64") -> relax.Expr:
     return emitted(relax.op.reshape(own, relax.ShapeExpr([])))
 
 
+@short_tracebacks
 def axis_size(axis: Axis) -> int:
     """The number of devices along an axis.
 

@@ -13,10 +13,12 @@ from distir_ext.annotate.emitting import is_nn, like, module_being_written
 from distir_ext.annotate.open_regions import automatic
 from distir_ext.mesh.frameworks import read_sharding
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 _DIRECTIONS = ("forward", "backward", "both")
 
 
+@short_tracebacks
 def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
     """Annotates an intermediate value, as JAX's ``with_sharding_constraint``, or ties several.
 
@@ -71,6 +73,7 @@ def constrain(x: Any, *more: Any, mesh: Any = None, dims: Any = None) -> Any:
     return values[0] if len(values) == 1 else _group(values)
 
 
+@short_tracebacks
 def barrier(x: Any, blocks: str = "both") -> Any:
     """A value as it is, through which shardings do not spread.
 

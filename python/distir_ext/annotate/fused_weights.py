@@ -9,8 +9,10 @@ from tvm import relax
 
 from distir_ext.native.reports import record
 from distir_ext.structure.fused_weights import reported, separate_weights
+from distir_ext.text.tracebacks import short_tracebacks
 
 
+@short_tracebacks
 def CutFusedWeights() -> tvm.transform.Pass:  # noqa: N802 - passes are named as TVM names its own
     """Cuts annotated weights into a parameter for each block that the program splits them into.
 

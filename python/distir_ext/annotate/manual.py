@@ -16,8 +16,10 @@ from distir_ext.annotate.regions import crossing
 from distir_ext.mesh.dims import read_dim
 from distir_ext.mesh.frameworks import read_dims
 from distir_ext.mesh.mesh import as_mesh
+from distir_ext.text.tracebacks import short_tracebacks
 
 
+@short_tracebacks
 def manual(
     fn: Callable[..., Any],
     mesh: Any,

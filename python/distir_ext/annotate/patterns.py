@@ -205,6 +205,7 @@ def _described(entry: Any) -> str:
     return "replicated" if entry is None else dims_text(entry)
 
 
+@short_tracebacks
 def AnnotateSharding(  # noqa: N802 - passes are named as TVM names its own
     mesh: Mesh | Any, plan: Plan, func: str = "main", inputs: Sequence[str] | None = None
 ) -> tvm.transform.Pass:

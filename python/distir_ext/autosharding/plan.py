@@ -355,7 +355,7 @@ class _Search:
                     )
                 )
             except KeyboardInterrupt:
-                return True
+                raise  # native code takes it for an answer
             except BaseException as error:  # kept here: native code knows only some types of errors
                 raised.append(error)
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +15,21 @@ INFINITE = 10**18
 
 _MOST_STRATEGIES = 2**15 - 2
 _MOST_MEMORY = 2**62
+_MOST_TIMES = 2**24
 
 Array = NDArray[np.int64]
 
 
 def _whole(values: ArrayLike, what: str) -> Array:
     """An array of whole numbers; those from ``INFINITE`` on become it."""
-    array = np.asarray(values)
-    if array.dtype.kind == "i":
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of several lengths
+        raise ValueError(f"{what} are no array: {error}") from error
+    if array.dtype.kind == "i" and array.min(initial=0) > -INFINITE:
         return np.minimum(array.astype(np.int64), INFINITE)
     flat = array.ravel().tolist()  # Python's numbers
-    if array.dtype.kind not in "ufO" or any(
+    if array.dtype.kind not in "iufO" or any(
         isinstance(value, bool) or not isinstance(value, int | float) for value in flat
     ):
         raise TypeError(f"{what} must be whole numbers or infinite, not {array.dtype}")
@@ -32,6 +37,13 @@ def _whole(values: ArrayLike, what: str) -> Array:
     if any(value != value or value <= -INFINITE or value != int(value) for value in numbers):
         raise ValueError(f"{what} must be whole numbers or infinite, above -10**18")
     return np.array([int(value) for value in numbers], dtype=np.int64).reshape(array.shape)
+
+
+def _integer(value: int, what: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be integers, not {type(value).__name__}") from None
 
 
 @dataclass
@@ -88,13 +100,15 @@ class Problem:
             node: A node.
             amounts: Bytes for each of its strategies.
             begin: The first time.
-            end: The time after the last one; ``begin`` for none.
+            end: The time after the last one, at most 2**24; ``begin`` for none.
 
         Raises:
             ValueError: If there is no such node, an amount is negative, or times are.
-            TypeError: If amounts are not numbers.
+            TypeError: If amounts are not numbers, or the node or times not integers.
         """
-        costs = self._costs[self._node(node)]
+        node = self._node(node)
+        costs = self._costs[node]
+        begin, end = (_integer(each, f"times of memory of node {node}") for each in (begin, end))
         numbers = _whole(amounts, f"memory of node {node}")
         if numbers.shape != costs.shape:
             raise ValueError(
@@ -102,8 +116,11 @@ class Problem:
             )
         if numbers.min() < 0 or numbers.max() >= INFINITE:
             raise ValueError(f"memory of node {node} must be at least 0 and less than 10**18 bytes")
-        if not 0 <= begin <= end:
-            raise ValueError(f"memory of node {node} is at times [{begin}, {end})")
+        if not 0 <= begin <= end <= _MOST_TIMES:
+            raise ValueError(
+                f"memory of node {node} is at times [{begin}, {end}), which are not within "
+                f"[0, {_MOST_TIMES})"
+            )
         if begin < end:
             self._usages.append((node, begin, end))
             self._amounts.append(numbers)
@@ -118,9 +135,10 @@ class Problem:
 
         Raises:
             ValueError: If there is no such node, or the matrix has another shape.
-            TypeError: If costs are not numbers.
+            TypeError: If costs are not numbers, or nodes not integers.
         """
-        shape = (self._costs[self._node(first)].size, self._costs[self._node(second)].size)
+        first, second = self._node(first), self._node(second)
+        shape = (self._costs[first].size, self._costs[second].size)
         numbers = _whole(costs, f"costs of edge {first}-{second}")
         if numbers.shape != shape:
             raise ValueError(
@@ -131,6 +149,7 @@ class Problem:
         self._edge_costs.append(numbers.reshape(-1))
 
     def _node(self, node: int) -> int:
+        node = _integer(node, "nodes")
         if not 0 <= node < len(self._costs):
             raise ValueError(f"there is no node {node}; there are {len(self._costs)}")
         return node

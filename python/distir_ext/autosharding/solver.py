@@ -70,10 +70,16 @@ def solve(
     Raises:
         ValueError: If ``effort`` or ``gap`` is negative, or numbers of the problem do not fit
             together.
+        TypeError: If an argument has another type.
     """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a Problem, not {type(problem).__name__}")
+    if not isinstance(effort, int):
+        raise TypeError(f"effort must be an int, not {type(effort).__name__}")
+    if stop is not None and not callable(stop):
+        raise TypeError(f"stop must be a function, not {type(stop).__name__}")
     if effort < 0:
         raise ValueError(f"effort is {effort}; it must be at least 0")
-
     if not gap >= 0:
         raise ValueError(f"gap is {gap}; it must be at least 0")
 
@@ -83,7 +89,7 @@ def solve(
         try:
             return stop is not None and bool(stop(None if cost >= INFINITE else cost, bound))
         except KeyboardInterrupt:
-            return True
+            raise  # native code takes it for an answer, also before this function begins
         except BaseException as error:  # kept here: native code knows only some types of errors
             raised.append(error)
             return True

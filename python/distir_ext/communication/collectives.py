@@ -22,6 +22,7 @@ from distir_ext.signature.signature_attr import has_signature, read_signature
 from distir_ext.structure.circles import circles
 from distir_ext.text.display import Printed
 from distir_ext.text.size_text import size_text
+from distir_ext.text.tracebacks import short_tracebacks
 
 _SHOWN = 4  # tensors and operators
 
@@ -91,6 +92,7 @@ class Collectives(Printed, list[Collective]):
         return super().__str__() if self else "no collectives"
 
 
+@short_tracebacks
 def collectives(mod: Any) -> list[Collective]:
     """The collectives of every per-worker entry function of a module or an executable.
 

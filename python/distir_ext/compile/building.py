@@ -75,6 +75,16 @@ def _on_workers(what: str, call: str) -> str:
     )
 
 
+def _check_names(mod: tvm.IRModule) -> None:
+    """Refuses names that an executable holds up to their first NUL, so that two could be one."""
+    for gv in mod.get_global_vars():
+        if "\0" in gv.name_hint:
+            raise ValueError(
+                f"the name of the function {gv.name_hint!r} has a character NUL, which names in "
+                "an executable cannot have"
+            )
+
+
 def build_executable(
     mod: tvm.IRModule,
     target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
@@ -90,6 +100,7 @@ def build_executable(
     Raises:
         ValueError: as :func:`distir_ext.build`.
     """
+    _check_names(mod)
     target = _nvidia.resolve_target(target)
     chosen = pipeline or package_pipeline()
     if cpu_target.is_cpu(target):

@@ -13,6 +13,7 @@ from distir_ext.explain.variables import variable_shardings
 from distir_ext.native.modules import check_module
 from distir_ext.text.printable import shown
 from distir_ext.text.python_source import comment, source
+from distir_ext.text.tracebacks import short_tracebacks
 
 _LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions
 _HEADER = re.compile(r"^# (?=(?:from|import) )", re.MULTILINE)
@@ -20,6 +21,7 @@ _CLASS = re.compile(r"^class (\w+):", re.MULTILINE)
 _FUNCTION = re.compile(r"^    def (\w+)[(\[].*$", re.MULTILINE)
 
 
+@short_tracebacks
 def script(mod: tvm.IRModule, *, comments: bool = True) -> str:
     """A module as the text of a Python file, which makes the same module when it is run.
 

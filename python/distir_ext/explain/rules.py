@@ -13,6 +13,7 @@ from rich.table import Table
 
 from distir_ext.native import installing as _native  # loads the native library  # noqa: F401
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 __all__ = ["OperatorRule", "describe_kernel", "find", "operators"]
 
@@ -91,12 +92,14 @@ class OperatorRule:
         )
 
 
+@short_tracebacks
 def operators() -> list[OperatorRule]:
     """The row of every ``relax.*`` operator, ordered by name."""
     rows = tvm_ffi.get_global_func("distir.rules.List")()
     return [OperatorRule(*(str(cell) for cell in row)) for row in rows]
 
 
+@short_tracebacks
 def find(name: str) -> list[OperatorRule]:
     """The rows of the operators that a name means, ordered by name.
 
@@ -125,6 +128,7 @@ def find_all(names: Sequence[str]) -> list[OperatorRule]:
     return list({row.operator: row for name in names for row in find(name)}.values())
 
 
+@short_tracebacks
 def describe_kernel(kernel: tvm.tirx.PrimFunc) -> str:
     """Describes the sharding rule of a kernel as its loops give it, without rules of users.
 

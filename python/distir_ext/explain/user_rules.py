@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import tvm_ffi
 
+from distir_ext.text.tracebacks import short_tracebacks
+
 KERNEL_ATTRIBUTE = "distir.rule"
 """The attribute of a PrimFunc that states its rule as :func:`register_rule` takes it."""
 
 
+@short_tracebacks
 def register_rule(
     name: str,
     rule: str,
@@ -73,6 +76,7 @@ def register_rule(
         )
 
 
+@short_tracebacks
 def unregister_rule(name: str) -> bool:
     """Forgets a registered rule; an operator then has the table's rule again.
 
@@ -85,6 +89,7 @@ def unregister_rule(name: str) -> bool:
     return bool(tvm_ffi.get_global_func("distir.rules.Unregister")(name))
 
 
+@short_tracebacks
 def registered_rules() -> dict[str, str]:
     """The rules registered in this process, by name, as text that registers them again."""
     rules = tvm_ffi.get_global_func("distir.rules.Registered")()

@@ -93,6 +93,7 @@ def read_hints(data: bytes, what: str) -> Hints:
     return _hints(read_yaml(data, what))
 
 
+@short_tracebacks
 def to_yaml(hints: Hints) -> str:
     """Hints as :func:`load` reads them; what is as by default is left out.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 LAYER_TYPES = ("mha", "mla", "mlp", "moe", "ssm", "delta", "unknown")
 """Attention, attention with latents, feed-forward, experts, state space, delta rule, anything."""
@@ -46,6 +47,7 @@ class WeightHint:
     why: str = field(default="", compare=False, repr=False)
     """Why the mode is none, where the weight was detected; reports say it."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
         one_of(self.tp_mode, TP_MODES, "tp_mode")
         if self.output_sizes and self.tp_mode == "rowwise":
@@ -95,6 +97,7 @@ class LayerHint:
     why: str = field(default="", compare=False, repr=False)
     """Evidence for its type, if the layer was detected."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
         one_of(self.layer_type, LAYER_TYPES, "layer_type")
 
@@ -130,6 +133,7 @@ class DistConfig:
     shard_layers: tuple[str, ...] | None = None
     """The layer types that are sharded; None for all, unknown ones with hints too."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
         for name in ("world_size", "moe_ep_size"):
             if getattr(self, name) < 1:

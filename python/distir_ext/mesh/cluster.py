@@ -13,7 +13,9 @@ import tvm_ffi
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.collective_records import records
 from distir_ext.text.display import Shown
+from distir_ext.text.printable import shown
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 TIMED_COLLECTIVES = tuple(sorted(each.name for each in records().values() if each.is_timed))
 """Whose times clusters may state."""
@@ -69,6 +71,7 @@ class Device(Shown):
 
     Raises:
         ValueError: A rate or size is not positive and finite.
+        TypeError: ``flops`` or ``caches`` is no mapping.
 
     Example:
         >>> Device("mine", {"float32": 1e12}, memory=16 * 10**9, bandwidth=100e9, launch=5e-6).name
@@ -116,7 +119,11 @@ class Device(Shown):
     """Seconds, as :attr:`step`, of each later microbatch of a call, which workers find in their
     queues; None if it is equal to :attr:`step`."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
+        for what, rates_of in (("flops", self.flops), ("caches", self.caches)):
+            if not isinstance(rates_of, Mapping):
+                raise TypeError(f"{what} of device {self.name!r} are a mapping, not {rates_of!r}")
         rates = {f"{dtype} operations per second": rate for dtype, rate in self.flops.items()}
         rates |= {f"bytes per second of {size:g} bytes": rate for size, rate in self.caches.items()}
         rates |= {"bytes of memory": self.memory, "memory bandwidth": self.bandwidth}
@@ -336,6 +343,7 @@ class Cluster(Shown):
     Raises:
         ValueError: An axis has no link, or a name is no axis of the mesh; there is no such device,
             or no such field of one.
+        TypeError: A link is no :class:`Link`, or an argument has another type.
 
     Example:
         >>> mesh = Mesh((2, 8), ("host", "device"))
@@ -346,6 +354,7 @@ class Cluster(Shown):
     measure: ClassVar[Callable[..., Cluster]]
     """:func:`distir_ext.analysis.measure_cluster`, which attaches itself."""
 
+    @short_tracebacks
     def __init__(
         self,
         mesh: Mesh | Any,
@@ -355,6 +364,8 @@ class Cluster(Shown):
         device: Device | str | Mapping[str, Any] | None = None,
     ) -> None:
         mesh = as_mesh(mesh, "the cluster's mesh")
+        if not isinstance(links, Mapping):
+            raise TypeError(f"links are a mapping by mesh axis, not a {type(links).__name__}")
         for name in links:
             if name not in mesh.axis_names:
                 near = did_you_mean(name, mesh.axis_names)
@@ -366,11 +377,12 @@ class Cluster(Shown):
                 raise ValueError(f"mesh axis {name!r} has no link")
         self._mesh: Mesh | None = mesh
         self._times: Times = ()
-        self._links = tuple(links[name] for name in mesh.axis_names)
+        self._links = tuple(_checked_link(links[name], name) for name in mesh.axis_names)
         self._launch = _checked_launch(launch)
         self._device = as_device(device)
 
     @classmethod
+    @short_tracebacks
     def uniform(
         cls,
         link: Link = NVLINK,
@@ -397,12 +409,13 @@ class Cluster(Shown):
         cluster = cls.__new__(cls)
         cluster._mesh = None
         cluster._times = _checked_times(times or {})
-        cluster._links = (link,)
+        cluster._links = (_checked_link(link, "all"),)
         cluster._launch = _checked_launch(launch)
         cluster._device = as_device(device)
         return cluster
 
     @classmethod
+    @short_tracebacks
     def preset(cls, name: str, hosts: int = 1, devices_per_host: int = 8) -> Cluster:
         """Hosts of a known device, its own links within a host, and InfiniBand between hosts.
 
@@ -418,14 +431,16 @@ class Cluster(Shown):
             >>> Cluster.preset("H100").device.memory
             80000000000.0
         """
-        device = as_device(name)
-        assert device is not None
+        if not isinstance(name, str):
+            raise TypeError(f"a preset is the name of a device, not a {type(name).__name__}")
+        device = _device_named(name)
         link = _NEAR_LINKS[device.name]
         if hosts == 1:
             return cls.uniform(link, device=device)
         return cls.of_hosts(hosts, devices_per_host, within=link, device=device)
 
     @classmethod
+    @short_tracebacks
     def of_hosts(
         cls,
         hosts: int,
@@ -497,14 +512,14 @@ class Cluster(Shown):
         if self._mesh is None:
             return f"Cluster.uniform({_described(self._links[0])}{self._device_text})"
         links = ", ".join(
-            f"{name}={_described(link)}"
+            f"{shown(name)}={_described(link)}"
             for name, link in zip(self._mesh.axis_names, self._links, strict=True)
         )
         return f"Cluster({self._mesh!r}, {links}{self._device_text})"
 
     @property
     def _device_text(self) -> str:
-        return "" if self._device is None else f", device={self._device.name!r}"
+        return "" if self._device is None else f", device={shown(self._device.name)!r}"
 
 
 def as_device(device: Device | str | Mapping[str, Any] | None) -> Device | None:
@@ -517,13 +532,7 @@ def as_device(device: Device | str | Mapping[str, Any] | None) -> Device | None:
     if device is None or isinstance(device, Device):
         return device
     if isinstance(device, str):
-        by_name = {name.lower(): each for name, each in DEVICES.items()}
-        if device.lower() not in by_name:
-            raise ValueError(
-                f"there is no device {device!r}{did_you_mean(device, DEVICES)}; there are "
-                f"{', '.join(DEVICES)}"
-            )
-        return by_name[device.lower()]
+        return _device_named(device)
     if not isinstance(device, Mapping):
         raise TypeError(f"a device is a distir_ext.Device, not a {type(device).__name__}")
     known = {each.name: each for each in fields(Device)}
@@ -539,6 +548,22 @@ def as_device(device: Device | str | Mapping[str, Any] | None) -> Device | None:
     return Device(**device)
 
 
+def _device_named(name: str) -> Device:
+    by_name = {each.lower(): device for each, device in DEVICES.items()}
+    if name.lower() not in by_name:
+        raise ValueError(
+            f"there is no device {name!r}{did_you_mean(name, DEVICES)}; there are "
+            f"{', '.join(DEVICES)}"
+        )
+    return by_name[name.lower()]
+
+
+def _checked_link(link: Link, name: str) -> Link:
+    if not isinstance(link, Link):
+        raise TypeError(f"the link of {name!r} is a distir_ext.Link, not a {type(link).__name__}")
+    return link
+
+
 def _checked_launch(launch: float) -> float:
     if not (math.isfinite(launch) and launch >= 0):
         raise ValueError(f"launching a collective takes at least 0 seconds, not {launch}")
@@ -547,6 +572,8 @@ def _checked_launch(launch: float) -> float:
 
 def _checked_times(times: Mapping[str, Mapping[int, Mapping[float, float]]]) -> Times:
     rows = []
+    if not isinstance(times, Mapping):
+        raise TypeError(f"times are a mapping by kind of collective, not a {type(times).__name__}")
     for kind, by_members in times.items():
         if kind not in TIMED_COLLECTIVES:
             near = did_you_mean(kind, TIMED_COLLECTIVES)

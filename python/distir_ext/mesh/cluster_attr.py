@@ -6,9 +6,12 @@ from typing import Any
 
 import tvm
 
+from distir_ext.text.tracebacks import short_tracebacks
+
 CLUSTER_ATTR = "distir.cluster"
 
 
+@short_tracebacks
 def SetCluster(cluster: Any) -> tvm.transform.Pass:  # noqa: N802 - passes are named as TVM's
     """States the cluster that a module runs on, for the passes that come after.
 

@@ -15,6 +15,7 @@ from types import EllipsisType
 from typing import Any, TypeAlias
 
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -41,6 +42,7 @@ class Dim:
     open: bool
     priority: int
 
+    @short_tracebacks
     def __init__(self, *axes: str, open: bool = False, priority: int | None = None) -> None:
         for axis in axes:
             if not isinstance(axis, str):
@@ -86,6 +88,7 @@ class TensorDims(tuple[DimEntry, ...]):
 
     replicated: tuple[str, ...]
 
+    @short_tracebacks
     def __new__(cls, *dims: DimEntry, replicated: str | Iterable[str] = ()) -> TensorDims:
         """Takes the dims, and checks the names of axes."""
         made: TensorDims = super().__new__(cls, dims)

@@ -17,6 +17,7 @@ from distir_ext.mesh.dims import dims_text, has_terms
 from distir_ext.mesh.frameworks import DeviceGrid, read_mesh
 from distir_ext.text.display import Shown
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 MOST_DEVICES = 1 << 20
 """As many as a compiled plan may name."""
@@ -61,6 +62,7 @@ class Mesh(Shown):
         True
     """
 
+    @short_tracebacks
     def __init__(
         self,
         shape: Sequence[SupportsIndex] | Any = None,

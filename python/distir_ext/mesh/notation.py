@@ -22,6 +22,7 @@ from tvm.relax.distributed import DeviceMesh, DTensorType
 
 from distir_ext.mesh.mesh import DimSharding, Mesh, device_ids_of
 from distir_ext.native.modules import check_module
+from distir_ext.text.tracebacks import short_tracebacks
 
 MESH_AXES_ATTR = "distir.mesh_axes"
 
@@ -52,6 +53,7 @@ def with_mesh_axes(mod: tvm.IRModule, names: Sequence[Sequence[str]]) -> tvm.IRM
     return mod.with_attr(MESH_AXES_ATTR, lists)
 
 
+@short_tracebacks
 def meshes(mod: tvm.IRModule) -> tuple[Mesh, ...]:
     """The meshes of a module, with the names of their axes, in the order of its global infos.
 
@@ -114,6 +116,7 @@ class Notation:
         return Mesh(tuple(shape), [str(name) for name in names], list(devices))
 
 
+@short_tracebacks
 def dims(mod: tvm.IRModule, value: relax.Expr | DTensorType) -> tuple[DimSharding, ...]:
     """Returns the sharding of a tensor of a propagated module, as dims of a plan.
 

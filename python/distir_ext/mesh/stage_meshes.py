@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from distir_ext.mesh.mesh import Mesh
+from distir_ext.text.tracebacks import short_tracebacks
 
 
+@short_tracebacks
 def stage_meshes(mesh: Mesh, axis: str) -> tuple[Mesh, ...]:
     """The meshes that a mesh falls into along one axis.
 

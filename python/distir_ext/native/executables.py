@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +60,19 @@ def pack(exe: Any, module: Any) -> dict[str, Any]:
     if isinstance(exe, str | os.PathLike):
         return {"kind": _LIBRARY, "files": [Path(exe).read_bytes()]}
     compiled = getattr(exe, "mod", module)  # what jit() makes of some modules is linked already
-    with temporary_folder() as folder:
-        if all(each.kind == "llvm" and not each.imports for each in compiled.imports):
-            code = folder / "code"
-            files = []
-            for part, form in [(compiled, ""), *((each, "bc") for each in compiled.imports)]:
+    if all(each.kind == "llvm" and not each.imports for each in compiled.imports):
+        files = []
+        for part, form in [(compiled, ""), *((each, "bc") for each in compiled.imports)]:
+            with _in_memory() as code:
                 part.write_to_file(str(code), form)
                 files.append(code.read_bytes())
-            return {"kind": _BITCODE, "files": files}
-        if any(each.kind == "library" for each in compiled.imports):
-            raise TypeError(
-                "the module was loaded from a library; workers that are processes load it "
-                "themselves: pass the library's path"
-            )
+        return {"kind": _BITCODE, "files": files}
+    if any(each.kind == "library" for each in compiled.imports):
+        raise TypeError(
+            "the module was loaded from a library; workers that are processes load it "
+            "themselves: pass the library's path"
+        )
+    with temporary_folder() as folder:
         library = folder / "library.so"
         (exe if hasattr(exe, "export_library") else module).export_library(str(library))
         return {"kind": _LIBRARY, "files": [library.read_bytes()]}
@@ -79,17 +81,28 @@ def pack(exe: Any, module: Any) -> dict[str, Any]:
 def unpack(packed: dict[str, Any]) -> Any:
     """The module of what :func:`pack` returned."""
     kind, files = packed["kind"], packed["files"]
-    with temporary_folder() as folder:
-        paths = []
-        for index, content in enumerate(files):
-            path = folder / f"{index}.{'so' if kind == _LIBRARY else 'bc'}"
-            path.write_bytes(content)
-            paths.append(str(path))
-        if kind == _LIBRARY:
-            return tvm_ffi.load_module(paths[0])
-        load_code = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
-        load_bitcode = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")
-        module = load_code(paths[0])
-        for bitcode in paths[1:]:
-            module.import_module(load_bitcode(bitcode, "bc"))
-        return module
+    if kind == _LIBRARY:
+        with temporary_folder() as folder:  # the loader knows libraries by their names
+            library = folder / "0.so"
+            library.write_bytes(files[0])
+            return tvm_ffi.load_module(str(library))
+    load_code = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
+    load_bitcode = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")
+    with _in_memory(files[0]) as code:
+        module = load_code(str(code))
+    for each in files[1:]:
+        with _in_memory(each) as bitcode:
+            module.import_module(load_bitcode(str(bitcode), "bc"))
+    return module
+
+
+@contextmanager
+def _in_memory(content: bytes = b"") -> Iterator[Path]:
+    """The path of a file in memory, of which a process that is killed leaves nothing."""
+    descriptor = os.memfd_create("executable", os.MFD_CLOEXEC)
+    try:
+        path = Path(f"/proc/self/fd/{descriptor}")
+        path.write_bytes(content)
+        yield path
+    finally:
+        os.close(descriptor)

@@ -10,6 +10,7 @@ import tvm_ffi
 from distir_ext.native import installing as _native  # loads the native library  # noqa: F401
 from distir_ext.native.modules import check_module
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 def native_pass(name: str) -> tvm.transform.Pass:
@@ -65,6 +66,7 @@ def steps_until(until: str) -> list[Step]:
     return every[: ends[0]]
 
 
+@short_tracebacks
 def phase(mod: tvm.IRModule) -> str | None:
     """Returns the phase of compilation that a module is in, from annotations to SPMD programs.
 

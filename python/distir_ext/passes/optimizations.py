@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import tvm
 
 from distir_ext.native.modules import check_module
+from distir_ext.text.tracebacks import short_tracebacks
 
 _ATTR = "distir.optimizations"
 
@@ -30,6 +31,7 @@ def is_optimized(mod: tvm.IRModule) -> bool:
     return mod.attrs is not None and _ATTR in mod.attrs
 
 
+@short_tracebacks
 def optimizations(mod: tvm.IRModule) -> list[Optimization]:
     """Lists the optimisations in the order in which they ran, with what each one changed.
 

@@ -16,6 +16,7 @@ from distir_ext.mesh.cluster_attr import SetCluster
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.mesh.stage_meshes import stage_meshes
 from distir_ext.native.steps import native_pass
+from distir_ext.text.tracebacks import short_tracebacks
 
 __all__ = [
     "AnnotateSharding",
@@ -65,6 +66,7 @@ def AutoShard(  # noqa: N802
     return tvm.transform.module_pass(run, opt_level=0, name="AutoShard")
 
 
+@short_tracebacks
 def AssignStages(  # noqa: N802
     meshes: Mesh | Sequence[Mesh],
     axis: str | None = None,
@@ -145,6 +147,7 @@ def _checked_stages(meshes: Sequence[Mesh], axis: str | None) -> tuple[Mesh, ...
     return stages
 
 
+@short_tracebacks
 def OutlineRepeats(min_operators: int = 8) -> tvm.transform.Pass:  # noqa: N802
     """Operators that repeat themselves, as the layers of a model do, become calls of one function.
 
@@ -177,6 +180,7 @@ def OutlineRepeats(min_operators: int = 8) -> tvm.transform.Pass:  # noqa: N802
     return make(min_operators)
 
 
+@short_tracebacks
 def SplitFused() -> tvm.transform.Pass:  # noqa: N802
     """Takes apart what TVM's passes have fused or combined, where that is in the way of shardings.
 
@@ -202,6 +206,7 @@ def SplitFused() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("SplitFused")
 
 
+@short_tracebacks
 def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes so
     """From annotations to DTensor types, across function calls.
 
@@ -216,6 +221,7 @@ def PropagateSharding() -> tvm.transform.Pass:  # noqa: N802 - TVM names passes 
     return native_pass("PropagateSharding")
 
 
+@short_tracebacks
 def PadShards() -> tvm.transform.Pass:  # noqa: N802
     """Dimensions that do not divide into their shards are padded to the next size that does.
 
@@ -238,6 +244,7 @@ def PadShards() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("PadShards")
 
 
+@short_tracebacks
 def DecomposeSharded() -> tvm.transform.Pass:  # noqa: N802
     """Operators that are sharded along the dimension that they work on are decomposed.
 
@@ -248,6 +255,7 @@ def DecomposeSharded() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("DecomposeSharded")
 
 
+@short_tracebacks
 def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     """Redistributions, and reductions that operators imply, become collectives on DTensors.
 
@@ -261,6 +269,7 @@ def LegalizeRedistribute() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("LegalizeRedistribute")
 
 
+@short_tracebacks
 def collective_optimizations() -> dict[str, bool]:
     """The optimisations of OptimizeCollectives in the order in which they run.
 
@@ -271,6 +280,7 @@ def collective_optimizations() -> dict[str, bool]:
     return {str(name): bool(is_on) for name, is_on in listed}
 
 
+@short_tracebacks
 def OptimizeCollectives(  # noqa: N802
     *,
     enable: str | Sequence[str] = (),
@@ -306,6 +316,7 @@ def OptimizeCollectives(  # noqa: N802
     return make(*names, combine_bytes, sequence_bytes, prefetch_bytes, ccl)
 
 
+@short_tracebacks
 def LowerGlobalViewToLocalView() -> tvm.transform.Pass:  # noqa: N802
     """TIR kernels on DTensors become kernels on the shards of each device.
 
@@ -321,6 +332,7 @@ def LowerGlobalViewToLocalView() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("LowerGlobalViewToLocalView")
 
 
+@short_tracebacks
 def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
     """From DTensors to SPMD programs on local tensors, with collectives over device groups.
 
@@ -334,6 +346,7 @@ def LowerDistIR() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("LowerDistIR")
 
 
+@short_tracebacks
 def LowerCCL() -> tvm.transform.Pass:  # noqa: N802
     """Collectives on local tensors become destination-passing calls of the runtime.
 
@@ -343,6 +356,7 @@ def LowerCCL() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("LowerCCL")
 
 
+@short_tracebacks
 def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     """Products of tensors in host memory become calls of the runtime, which uses OpenBLAS.
 
@@ -354,6 +368,7 @@ def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("DispatchMatmul")
 
 
+@short_tracebacks
 def ShareOperands() -> tvm.transform.Pass:  # noqa: N802
     """Operands of large collectives are made where other worker processes of the host see them.
 
@@ -364,6 +379,7 @@ def ShareOperands() -> tvm.transform.Pass:  # noqa: N802
     return native_pass("ShareOperands")
 
 
+@short_tracebacks
 def ShareResults() -> tvm.transform.Pass:  # noqa: N802
     """Workers that are threads have one copy of what they all get from a collective.
 

@@ -93,6 +93,7 @@ def read_configuration(data: bytes, what: str) -> None:
         _check(each)
 
 
+@short_tracebacks
 def default_text() -> str:
     """Returns the text of ``default.yaml``: every pass of this package, with its options."""
     lines = [_HEAD]

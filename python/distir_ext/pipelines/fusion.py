@@ -20,6 +20,7 @@ from distir_ext.structure.replaced_calls import (
     rebuilt,
     without_unused,
 )
+from distir_ext.text.tracebacks import short_tracebacks
 
 # Parts of a pattern whose values a match computes; others match what it is given.
 _COMPUTED = (dpl.CallPattern, dpl.TuplePattern, dpl.UnorderedTuplePattern, dpl.TupleGetItemPattern)
@@ -38,6 +39,7 @@ class Skip:
 Rewrite = Callable[..., "relax.Expr | Skip"]
 
 
+@short_tracebacks
 def register_fusion(
     name: str,
     pattern: dpl.DFPattern,

@@ -27,6 +27,7 @@ import tvm
 
 from distir_ext.native import reports
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 PHASES = ("annotated", "propagated", "legalized", "lowered", "runtime")
 """In order, as :func:`distir_ext.phase` names them."""
@@ -120,6 +121,7 @@ _package: dict[str, RegisteredPass] = {}
 _loaded_entry_points: set[str] = set()
 
 
+@short_tracebacks
 def register_pass(
     name: str, *, phase: str, enabled: bool = True, replace: bool = False
 ) -> Callable[[Any], Any]:
@@ -192,6 +194,7 @@ def register_pass(
     return register
 
 
+@short_tracebacks
 def unregister_pass(name: str) -> bool:
     """Forgets a pass that was registered; returns whether it was.
 
@@ -201,6 +204,7 @@ def unregister_pass(name: str) -> bool:
     return _registered.pop(name, None) is not None
 
 
+@short_tracebacks
 def registered_passes() -> dict[str, RegisteredPass]:
     """All passes by name: those of this package in order, then those of others."""
     return {**_package, **_registered}

@@ -13,6 +13,7 @@ from distir_ext.reshards.reshards_result import Reshard
 from distir_ext.text.printable import TextLines, message_text
 from distir_ext.text.spelling import counted, did_you_mean
 from distir_ext.text.tables import amount
+from distir_ext.text.tracebacks import short_tracebacks
 
 POLICIES = ("allow", "warn", "error")
 
@@ -20,6 +21,7 @@ POLICIES = ("allow", "warn", "error")
 _MOST = 3
 
 
+@short_tracebacks
 def CheckReshards(  # noqa: N802 - passes are named as TVM names its own
     reshards: str = "error", reshards_above: float = 0, cluster: Cluster | None = None
 ) -> tvm.transform.Pass:

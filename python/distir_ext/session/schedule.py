@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distir_ext.signature.signature import Program
+from distir_ext.text.tracebacks import short_tracebacks
 
 KINDS = ("gpipe", "1f1b", "interleaved")
 
@@ -43,6 +44,7 @@ class Schedule:
     in_flight: tuple[int, ...] | None = None
 
 
+@short_tracebacks
 def schedule(kind: str, stages: int, microbatches: int, virtual_stages: int = 1) -> Schedule:
     """The schedule of a name.
 

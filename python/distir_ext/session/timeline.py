@@ -8,6 +8,7 @@ from typing import Any
 
 from distir_ext.session.schedule import Event, Schedule
 from distir_ext.text.display import figure
+from distir_ext.text.tracebacks import short_tracebacks
 
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -126,6 +127,7 @@ def _mark(events: Sequence[TimedEvent], begin: float, end: float) -> str:
     return _MARKS[microbatch % len(_MARKS)]
 
 
+@short_tracebacks
 def simulate(
     schedule: Schedule, seconds: float | Sequence[float] = 1.0, transfer: float = 0.0
 ) -> Timeline:

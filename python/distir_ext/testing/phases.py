@@ -7,6 +7,7 @@ import tvm_ffi
 
 from distir_ext.native.modules import check_module
 from distir_ext.text.printable import TextLines
+from distir_ext.text.tracebacks import short_tracebacks
 
 __all__ = ["PHASES", "verify", "violations"]
 
@@ -14,6 +15,7 @@ PHASES = ("propagated", "legalized", "lowered")
 """After PropagateSharding, LegalizeRedistribute and LowerDistIR."""
 
 
+@short_tracebacks
 def violations(mod: tvm.IRModule, phase: str) -> list[str]:
     """Lists the postconditions that a module violates, of the pass that leads to a phase.
 
@@ -36,6 +38,7 @@ def violations(mod: tvm.IRModule, phase: str) -> list[str]:
     return [str(violation) for violation in verify(mod)]
 
 
+@short_tracebacks
 def verify(mod: tvm.IRModule, phase: str) -> None:
     """Checks the postconditions of the pass that leads to a phase.
 

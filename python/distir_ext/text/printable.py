@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 
 # Of C0 (but new lines and tabs), DEL and C1, which terminals obey, what begins a line elsewhere or
-# changes the direction of text that follows, halves of characters, which no file can be given, and
-# what XML has no place for.
+# changes the direction or the shape of text that follows, tags and marks that nobody sees, halves
+# of characters, which no file can be given, and what XML has no place for.
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-    "\ufffe\uffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
 LONGEST = 400
 """Most characters of a name that messages, tables and pictures show."""

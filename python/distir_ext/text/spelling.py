@@ -35,9 +35,9 @@ def _is_part(left: str, right: str) -> bool:
     return bool(short) and (long.startswith(f"{short}_") or long.endswith(f"_{short}"))
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown name; empty if no known one is like it."""
-    near = nearest(name, known)
+    near = nearest(str(name), known)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

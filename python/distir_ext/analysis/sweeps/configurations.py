@@ -18,6 +18,7 @@ from distir_ext.mesh.mesh import Mesh
 from distir_ext.passes import transform
 from distir_ext.structure.fused_weights import holds_several
 from distir_ext.structure.sizes import bind_sizes
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +211,7 @@ def _numbered(dims: Any, number: Mapping[str, int]) -> Hashable:
     return (*found, frozenset(numbers(replicated)))
 
 
+@short_tracebacks
 def factorizations(size: int, axis_names: Sequence[str]) -> list[Mesh]:
     """All meshes of so many devices: every way to write a number as a product of axis sizes.
 

@@ -12,8 +12,10 @@ from distir_ext.interop.gspmd.text import parse
 from distir_ext.interop.gspmd.tiles import Tiles, factor_sizes
 from distir_ext.interop.shardy.model import LogicalMesh
 from distir_ext.mesh.mesh import Mesh
+from distir_ext.text.tracebacks import short_tracebacks
 
 
+@short_tracebacks
 def common_mesh(shardings: Iterable[HloSharding | str]) -> Mesh:
     """The mesh with the fewest axes that all of these shardings lie along.
 

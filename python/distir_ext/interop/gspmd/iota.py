@@ -10,6 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from distir_ext.interop._factors import Factor, merged, order_of, strided_factors
+from distir_ext.text.printable import shown
+from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Iota:
     transpose_perm: tuple[int, ...]
     """A permutation of its dimensions."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
         if not self.reshape_dims or min(self.reshape_dims) < 1:
             raise ValueError(f"reshape dims are positive sizes, not {self.reshape_dims}")
@@ -68,11 +71,15 @@ class Iota:
         return text
 
 
+@short_tracebacks
 def find_iota(devices: Sequence[int]) -> Iota | None:
     """The canonical iota that gives an order of devices; None if none does. Linear time.
 
     Args:
         devices: Ids of devices, each of 0 to n - 1 once, in their order.
+
+    Raises:
+        TypeError: They are something else than integers.
 
     Example:
         >>> print(find_iota([0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15]))
@@ -80,7 +87,10 @@ def find_iota(devices: Sequence[int]) -> Iota | None:
         >>> find_iota([0, 1, 3, 2]) is None
         True
     """
-    factors = strided_factors(np.asarray(devices, np.int64))
+    ids = np.asarray(devices)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise TypeError(f"devices are a list of integers, not {shown(repr(devices))}")
+    factors = strided_factors(ids.astype(np.int64))
     return None if factors is None else _iota(factors)
 
 

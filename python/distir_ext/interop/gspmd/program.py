@@ -43,6 +43,8 @@ def annotate(
             dimensions than the value; or as for :func:`distir_ext.annotate`.
         TypeError: A sharding is neither one nor a text; or as for :func:`distir_ext.annotate`.
     """
+    if not isinstance(shardings, Mapping):
+        raise TypeError(f"shardings are a mapping by name, not a {type(shardings).__name__}")
     read = {name: _read(name, each) for name, each in shardings.items()}
     flat = _fields(relax_function(mod, func), read)
     stated = {name: each for name, each in flat.items() if each.kind != "unknown"}
@@ -58,6 +60,7 @@ def annotate(
     return annotate_on(mod, [chosen], plan, func, inputs)
 
 
+@short_tracebacks
 def shardings(mod: tvm.IRModule, func: str = "main") -> dict[str, HloSharding]:
     """The shardings of the parameters and the result of a function.
 

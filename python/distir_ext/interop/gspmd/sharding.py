@@ -23,6 +23,7 @@ from distir_ext.interop.gspmd.tiles import (
 from distir_ext.interop.shardy.mesh_dims import from_mesh_dims, mesh_of, to_mesh_dims
 from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, Sharding
 from distir_ext.mesh.mesh import MOST_DEVICES, Mesh, as_mesh
+from distir_ext.text.tracebacks import short_tracebacks
 
 SIMPLE_KINDS = ("replicated", "manual", "unknown", "unreduced")
 """Shardings that HLO states in one word."""
@@ -88,6 +89,7 @@ class HloSharding:
     metadata: str = field(default="", compare=False)
     """Text in the braces of ``metadata={...}``, as it is; not compared."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
         problem = _problem(self)
         if problem:

@@ -17,6 +17,7 @@ from distir_ext.interop.gspmd.metadata import read_metadata
 from distir_ext.interop.gspmd.named import read_iota, read_named
 from distir_ext.interop.gspmd.sharding import SIMPLE_KINDS, HloSharding, ShardGroup
 from distir_ext.interop.gspmd.tiles import SUBGROUPS
+from distir_ext.text.tracebacks import short_tracebacks
 
 _KINDS = (*SIMPLE_KINDS, "maximal", "device", "devices")
 _WORDS = (
@@ -31,6 +32,7 @@ _UNBRACED = ("devices", "maximal", "mesh", "maximal_mesh")
 """First words of texts that name devices, which are also written without braces."""
 
 
+@short_tracebacks
 def parse(text: str) -> HloSharding:
     """Reads a sharding as it stands in HLO behind ``sharding=``, or in ``mhlo.sharding``.
 

@@ -164,6 +164,7 @@ def _symbols(exported: Any) -> dict[Place, str]:
     }
 
 
+@short_tracebacks
 def named_leaves(**arguments: Any) -> dict[str, Any]:
     """Leaves of pytrees by the names that parameters of imported programs have.
 

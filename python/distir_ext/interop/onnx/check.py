@@ -13,11 +13,13 @@ from distir_ext.interop.onnx.configuration import Violation
 from distir_ext.interop.onnx.ir_model import IR_VERSION, faults_of
 from distir_ext.interop.onnx.proto import Node, Shape, model_proto, nodes_of, size_of
 from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 # Of how many names the one that is meant is looked for.
 _MOST_KNOWN = 200
 
 
+@short_tracebacks
 def check(model: Any) -> list[Violation]:
     """Finds the errors in the device configurations of a model.
 

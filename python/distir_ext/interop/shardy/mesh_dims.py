@@ -11,10 +11,12 @@ from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, S
 from distir_ext.mesh.dims import Dim, TensorDims, read_dim, replicated_axes, short_entry
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 _SUB_AXIS = re.compile(r"(.*):\(([0-9]{1,18})\)([0-9]{1,18})", re.DOTALL)
 
 
+@short_tracebacks
 def to_mesh_dims(
     sharding: Sharding,
     mesh: Mesh | LogicalMesh | Mapping[str, Any] | Any = None,
@@ -71,6 +73,7 @@ def to_mesh_dims(
     return _split(sharding.mesh.to_mesh(), parts), dims
 
 
+@short_tracebacks
 def from_mesh_dims(mesh: Mesh | Any, dims: Sequence[Any], name: str | None = None) -> Sharding:
     """The sharding that dims state on a mesh.
 

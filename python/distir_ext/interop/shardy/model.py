@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from distir_ext.mesh.mesh import MOST_DEVICES, Mesh
 from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
 
 REDUCTIONS = ("sum", "max", "min")
 
@@ -47,6 +48,7 @@ class LogicalMesh:
     device_ids: tuple[int, ...] = ()
     """The devices in row-major order; empty for 0, 1, 2, ..."""
 
+    @short_tracebacks
     def __post_init__(self) -> None:
         seen: set[str] = set()
         size = 1

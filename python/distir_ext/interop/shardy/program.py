@@ -48,6 +48,8 @@ def annotate(
             mesh is missing or has no such axes; or as for :func:`distir_ext.annotate`.
         TypeError: A sharding is neither one nor a text; or as for :func:`distir_ext.annotate`.
     """
+    if not isinstance(shardings, Mapping):
+        raise TypeError(f"shardings are a mapping by name, not a {type(shardings).__name__}")
     plan: dict[str, Any] = {}
     bases: dict[Mesh, None] = {}  # a set that keeps its order
     for name, each in shardings.items():
@@ -105,6 +107,7 @@ def without_names(mesh: Mesh, dims: Any, table: MeshTable) -> tuple[Any, Any]:
     return mesh.device_mesh, TensorDims(*map(short_entry, entries), replicated=replicated)
 
 
+@short_tracebacks
 def shardings(
     mod: tvm.IRModule, func: str = "main"
 ) -> tuple[dict[str, LogicalMesh], dict[str, Sharding]]:

@@ -23,6 +23,7 @@ from distir_ext.interop.shardy.model import (
     LogicalMesh,
     Sharding,
 )
+from distir_ext.text.tracebacks import short_tracebacks
 
 _IN_STRING = re.compile(r'[^"\\\n]*')
 _PRIORITY = re.compile(r"(0|[1-9][0-9]{0,17})(?![0-9])")
@@ -30,6 +31,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]{2}")
 _ESCAPES = {"n": b"\n", "t": b"\t", '"': b'"', "\\": b"\\"}
 
 
+@short_tracebacks
 def parse(text: str) -> Sharding:
     """Reads a sharding of a tensor.
 
@@ -51,6 +53,7 @@ def parse(text: str) -> Sharding:
     return sharding
 
 
+@short_tracebacks
 def parse_per_value(text: str) -> tuple[Sharding, ...]:
     """Reads the shardings of several results, ``#sdy.sharding_per_value<[<...>, <...>]>``.
 
@@ -74,6 +77,7 @@ def parse_per_value(text: str) -> tuple[Sharding, ...]:
     return tuple(shardings)
 
 
+@short_tracebacks
 def per_value_text(shardings: Iterable[Sharding]) -> str:
     """The text that :func:`parse_per_value` reads, as MLIR prints it.
 
@@ -87,6 +91,7 @@ def per_value_text(shardings: Iterable[Sharding]) -> str:
     return f"#sdy.sharding_per_value<[{', '.join(bodies)}]>"
 
 
+@short_tracebacks
 def parse_mesh(text: str) -> LogicalMesh:
     """Reads a mesh.
 
