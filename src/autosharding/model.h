@@ -96,7 +96,7 @@ class Model {
     std::vector<Way> ways;
     std::vector<std::vector<int>> operands, results;  // by tensor, one per way
   };
-  /*! \brief What each way of a call costs by itself. */
+  /*! \brief Costs of each way of a call by itself. */
   struct WayCosts {
     std::vector<double> seconds;
   };

@@ -32,7 +32,7 @@ struct Work {
   bool is_view = true;  // nothing is computed, unless it is fused with what is
 };
 
-/*! \brief What limits a device beside operations. */
+/*! \brief Limits of a device beside its operations. */
 struct DeviceLimits {
   double launch;                    // seconds that a kernel takes at least
   double bandwidth;                 // bytes per second

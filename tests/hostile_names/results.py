@@ -14,7 +14,7 @@ from distir_ext.analysis.shardings import TensorShardings
 
 
 def _of_runs(mesh: dx.Mesh, exe: Any, main: str, estimate: Any) -> Iterator[Any]:
-    """What a session has and says."""
+    """The values and records of a session."""
     x, w = np.ones((16, 8), np.float32), np.ones((8, 16), np.float32)
     with dx.Session(mesh, workers="threads") as session:
         model = session.load(exe)
@@ -46,6 +46,7 @@ def results(name: str) -> Iterator[Any]:
     yield dx.analysis.redistribution(mesh, (name, None), (None, name), (4, 4), cluster=cluster)
     plans = {name: {"(?s).*": (None, name)}}
     yield dx.analysis.sweep(module(main=main), [mesh], plans, cluster, func=main)
+    yield dx.autoshard(module(main=main), mesh, cluster, func=main)
     weights = module(main=main, w=name)
     yield dx.hints.apply(weights, dx.hints.DistConfig(world_size=2), func=main, inputs=["x"]).report
     yield dx.stages.simulate(dx.stages.schedule("gpipe", 2, 3))

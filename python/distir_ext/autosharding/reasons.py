@@ -13,7 +13,7 @@ Dims = tuple[str | tuple[str, ...] | None, ...]
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """How a parameter is sharded, and why."""
+    """The sharding of a parameter, with the reason."""
 
     name: str
     """The parameter."""

@@ -48,6 +48,7 @@ MEMORY_BANDWIDTH = 3.35e12
 """Bytes per second of a device's memory (the same)."""
 
 
+@short_tracebacks
 def AutoShard(  # noqa: N802
     mesh: Mesh, cluster: Any = None, **options: Any
 ) -> tvm.transform.Pass:
