@@ -23,6 +23,8 @@ from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
+    attributes_of_values,
+    frontend_text,
     nested_operations,
     rank_of_type,
     text,
@@ -160,7 +162,7 @@ def constrained_to(op: Operation) -> Iterator[HloStated]:
         return
     for use in (use for result in op.results for use in result.uses):
         user = use.owner.operation
-        if only_states(user) and HLO_SHARDING in user.attributes:
+        if only_states(user):
             yield from stated_by(user) or ()
 
 
@@ -181,10 +183,10 @@ def stated_by(op: Operation) -> list[HloStated] | None:
     Raises:
         UnsupportedError: It leaves dimensions open in words that are not known.
     """
-    if HLO_SHARDING not in op.attributes:
+    words = hlo_text(op.attributes)
+    if words is None:
         return None
     is_call = _target(op) in TARGETS
-    words = text(op, HLO_SHARDING)
     is_tuple = len(op.results) != 1 or words.replace(" ", "").startswith("{{")
     return [
         HloStated(
@@ -197,16 +199,18 @@ def stated_by(op: Operation) -> list[HloStated] | None:
     ]
 
 
+def hlo_text(attributes: Any) -> str | None:
+    """The text among some attributes, or among their frontend attributes; None without one."""
+    if HLO_SHARDING in attributes:
+        return str(ir.StringAttr(attributes[HLO_SHARDING]).value)
+    return frontend_text(attributes, HLO_SHARDING)
+
+
 def _texts(module: Any) -> Iterator[str]:
     """All texts of a module."""
     for op in nested_operations(module.operation):
-        if HLO_SHARDING in op.attributes:
-            yield text(op, HLO_SHARDING)
-        for kind in ("arg_attrs", "res_attrs"):
-            if op.name == "func.func" and kind in op.attributes:
-                for each in ir.ArrayAttr(op.attributes[kind]):
-                    if HLO_SHARDING in each:
-                        yield ir.StringAttr(each[HLO_SHARDING]).value
+        texts = map(hlo_text, (op.attributes, *attributes_of_values(op)))
+        yield from (each for each in texts if each is not None)
 
 
 def _naming_devices(texts: Iterable[str]) -> Iterator[gspmd.HloSharding]:

@@ -272,6 +272,25 @@ def text(op: Operation, name: str) -> str:
     return str(ir.StringAttr(op.attributes[name]).value)
 
 
+FRONTEND = "mhlo.frontend_attributes"
+"""Attributes that exporters for HLO write as texts: Shardy's, XLA's own and the user's."""
+
+
+def frontend_text(attributes: Any, name: str) -> str | None:
+    """One of the frontend attributes among some attributes; None if it is not there."""
+    if FRONTEND not in attributes:
+        return None
+    found = ir.DictAttr(attributes[FRONTEND])
+    return str(ir.StringAttr(found[name]).value) if name in found else None
+
+
+def attributes_of_values(function: Operation) -> Iterator[Any]:
+    """The attributes of each argument and result of a function."""
+    for kind in ("arg_attrs", "res_attrs"):
+        if function.name == "func.func" and kind in function.attributes:
+            yield from ir.ArrayAttr(function.attributes[kind])
+
+
 def stated_by(op: Operation) -> Any:
     """The attributes that a custom call or composite gives to what it calls, by name."""
     for name in ("composite_attributes", "mhlo.attributes", "mhlo.backend_config"):
