@@ -372,9 +372,9 @@ def argument_sharding(function: Operation, kind: str, index: int) -> Any | None:
     attributes = ir.ArrayAttr(function.attributes[kind])[index]
     if _SDY in attributes and HLO_SHARDING in attributes:
         raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
-    found = attributes.get(_SDY)
-    if found is None:
-        found = frontend_text(attributes, FRONTEND_SHARDING)
+    if _SDY in attributes:
+        return attributes[_SDY]
+    found = frontend_text(attributes, FRONTEND_SHARDING)
     words = hlo_text(attributes)
     if found is not None or words is None:
         return found
