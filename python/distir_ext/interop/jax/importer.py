@@ -27,6 +27,7 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     random_bits,
     reduction,
     scatter,
+    special_functions,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive
 from distir_ext.interop.jax.program import Program
