@@ -198,6 +198,16 @@ def test_rules_and_texts_that_are_not_taken_are_named(caplog):
     open_dims = "<@mesh, [{?}, {?}]>"
     lines = f"%1 = stablehlo.add %0, %0 {{sdy.sharding_rule = {own}}} : tensor<12x6xf32>"
     from_stablehlo(module(open_dims, lines=lines, result="%1"))
+    # JAX states rules of its own calls of LAPACK, which are followed.
+    lapack = (
+        "#sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i]) {i=3, j=4, k=4, l=4, m=4}, custom>"
+    )
+    from_stablehlo(f"""func.func @main(%x: tensor<3x4x4xf32>) -> tensor<3x4x4xf32> {{
+      %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%x) {{api_version = 4 : i32,
+        mhlo.backend_config = {{uplo = 76 : ui8}}, sdy.sharding_rule = {lapack}}}
+        : (tensor<3x4x4xf32>) -> (tensor<3x4x4xf32>, tensor<3xi32>)
+      return %0#0 : tensor<3x4x4xf32>
+    }}""")
     assert not caplog.records
     quoted = another.replace('"', "\\22")
     for rule in (

@@ -27,6 +27,7 @@ from distir_ext.interop.jax.stablehlo import (
     frontend_text,
     nested_operations,
     rank_of_type,
+    target_of,
     text,
 )
 from distir_ext.mesh.mesh import Mesh
@@ -142,7 +143,7 @@ def only_states(op: Operation) -> bool:
     """Returns whether an operation only states a sharding of its operand."""
     if op.name == "sdy.sharding_constraint":
         return True
-    return _target(op) == SHARDING
+    return target_of(op) == SHARDING
 
 
 def source_of(value: Value) -> Value:
@@ -152,13 +153,9 @@ def source_of(value: Value) -> Value:
     return value
 
 
-def _target(op: Operation) -> str:
-    return text(op, "call_target_name") if op.name == "stablehlo.custom_call" else ""
-
-
 def constrained_to(op: Operation) -> Iterator[HloStated]:
     """Yields the shardings that calls of ``@Sharding`` state for an operation's results."""
-    if _target(op) in TARGETS:
+    if target_of(op) in TARGETS:
         return
     for use in (use for result in op.results for use in result.uses):
         user = use.owner.operation
@@ -186,7 +183,7 @@ def stated_by(op: Operation) -> list[HloStated] | None:
     words = hlo_text(op.attributes)
     if words is None:
         return None
-    is_call = _target(op) in TARGETS
+    is_call = target_of(op) in TARGETS
     is_tuple = len(op.results) != 1 or words.replace(" ", "").startswith("{{")
     return [
         HloStated(

@@ -25,7 +25,7 @@ from distir_ext.interop.jax.stablehlo import (
     nested_operations,
     operations_of,
     symbol,
-    text,
+    target_of,
 )
 
 SHARDING_RULE = "sdy.sharding_rule"
@@ -71,7 +71,7 @@ def _rewrite(name: str, functions: dict[str, Operation], done: set[str]) -> None
             if callee in functions:
                 _rewrite(callee, functions, done)
                 _manual_computation(op, functions[callee])
-        elif (target := _target(op)) in _NUMBERS:
+        elif (target := target_of(op)) in _NUMBERS:
             _of_number(op, *_NUMBERS[target])
         elif (rule := frontend_text(op.attributes, FRONTEND_RULE)) is not None:
             op.attributes[SHARDING_RULE] = ir.Attribute.parse(rule)
@@ -79,14 +79,10 @@ def _rewrite(name: str, functions: dict[str, Operation], done: set[str]) -> None
 
 def _stands_for_one(op: Operation) -> bool:
     return (
-        _target(op) in (*_NUMBERS, _TO_LOCAL, _TO_GLOBAL)
+        target_of(op) in (*_NUMBERS, _TO_LOCAL, _TO_GLOBAL)
         or (op.name == "func.call" and _BODY in symbol(op, "callee"))
         or frontend_text(op.attributes, FRONTEND_RULE) is not None
     )
-
-
-def _target(op: Operation) -> str:
-    return text(op, "call_target_name") if op.name == "stablehlo.custom_call" else ""
 
 
 def _of_number(op: Operation, name: str, attribute: str, frontend: str) -> None:
@@ -119,9 +115,9 @@ def _manual_computation(call: Operation, body: Operation) -> None:
         return
     before = {each.owner for each in call.operands if not isinstance(each.owner, ir.Block)}
     after = {use.owner.operation for each in call.results for use in each.uses}
-    if len(before) > 1 or any(_target(each) != _TO_LOCAL for each in before):
+    if len(before) > 1 or any(target_of(each) != _TO_LOCAL for each in before):
         return
-    if len(after) > 1 or any(_target(each) != _TO_GLOBAL for each in after):
+    if len(after) > 1 or any(target_of(each) != _TO_GLOBAL for each in after):
         return
     results = [each.type for op in after for each in op.results]
     made = ir.Operation.create(

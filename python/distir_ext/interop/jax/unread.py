@@ -15,7 +15,7 @@ from distir_ext.interop.jax.stablehlo import (
     Operation,
     attributes_of_values,
     nested_operations,
-    text,
+    target_of,
     where,
 )
 from distir_ext.text.logs import package_logger
@@ -23,6 +23,8 @@ from distir_ext.text.spelling import counted
 
 _LOGGER = package_logger("distir_ext.interop.jax")
 _LISTED = 5
+# JAX states that they compute each matrix of a stack alone, which is how they are sharded here.
+_OF_STACKS = "lapack_"
 _OWN_RULES = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 
 # Read here or where operations are, or said by the shardings, too.
@@ -62,7 +64,7 @@ def warn_of_rules(module: Any) -> None:
         f"{_name(op)}{f' ({place})' if (place := where(op)) else ''}: "
         f"{op.attributes[SHARDING_RULE]}"
         for op, rule in zip(stating, own, strict=True)
-        if str(op.attributes[SHARDING_RULE]) != rule
+        if str(op.attributes[SHARDING_RULE]) != rule and not target_of(op).startswith(_OF_STACKS)
     ]
     if not found:
         return
@@ -78,7 +80,8 @@ def warn_of_rules(module: Any) -> None:
 
 
 def _name(op: Operation) -> str:
-    return f"{op.name} @{text(op, 'call_target_name')}" if "custom_call" in op.name else op.name
+    target = target_of(op)
+    return f"{op.name} @{target}" if target else op.name
 
 
 def _own_rules(module: Any) -> list[str]:
