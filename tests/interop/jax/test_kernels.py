@@ -186,3 +186,18 @@ def test_sizes_that_are_known_when_it_runs():
             x = rows(count, 4)
             for ours, theirs in zip(model["main"](x), function(x), strict=True):
                 np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_without_arguments():
+    """All that a program computes may be of constants."""
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((1,), ("x",), axis_types=auto)
+    spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+
+    def made():
+        return lax.with_sharding_constraint(jnp.arange(6.0).reshape(3, 2), spec)
+
+    mod = dx.interop.jax.from_exported(jax.jit(made).lower())
+    with dx.Session(1) as session:
+        found = session.load(dx.build(mod, target=QUICK))["main"]().numpy()
+    np.testing.assert_array_equal(found, made())

@@ -103,6 +103,8 @@ GROUPS = {
         lambda x, cube: (
             jnp.pad(x, ((1, 2), (0, 3)), constant_values=2.5),
             lax.pad(x, jnp.float32(-jnp.inf), ((1, 0, 2), (-1, 2, 0))),
+            lax.pad(x, jnp.float32(7), ((-8, 9, 0), (3, -6, 0))),
+            lax.pad(x[:, :0], jnp.float32(7), ((0, 0, 0), (2, 0, 1))),
             x[::-1, 1:4:2],
             x[4:1:-1],
             jnp.flip(cube, (0, 2)),

@@ -2,7 +2,9 @@
 
 import re
 
+import numpy as np
 import pytest
+from tests.targets import QUICK
 
 import distir_ext as dx
 from distir_ext.interop import shardy
@@ -145,3 +147,90 @@ def test_what_no_annotation_states_is_one_error():
         text = text.replace("\\n", chr(10))
         with pytest.raises(ValueError, match="(?s)1 operation of the module.*" + re.escape(said)):
             from_stablehlo(text)
+
+
+def test_operations_that_are_written_for_hlo():
+    """Calls that JAX wrote for shard_map, barriers and groups are Shardy's operations again."""
+    cut = '#sdy.sharding_per_value<[<@mesh, [{"a"}, {}]>]>'.replace('"', "\\22")
+    axes = "#sdy<manual_axes{\\22a\\22}>"
+    enters = f'xla.sdy.in_shardings = "{cut}"'
+    leaves = f'xla.sdy.out_shardings = "{cut}"'
+    manual = f'xla.sdy.manual_axes = "{axes}"'
+    text = f"""module attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes =
+        "{{mesh = #sdy.mesh<[\\22a\\22=2]>}}"}}}} {{
+      func.func @main(%x: tensor<2x4xf32> loc("x")) -> tensor<2x4xf32> {{
+        %0 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%x) {{mhlo.frontend_attributes =
+          {{{enters}, {manual}}}}} : (tensor<2x4xf32>) -> tensor<1x4xf32>
+        %1 = call @xla.sdy.manual_computation_body(%0) {{mhlo.frontend_attributes =
+          {{{enters}, {leaves}, {manual}}}}} : (tensor<1x4xf32>) -> tensor<1x4xf32>
+        %2 = stablehlo.custom_call @xla.sdy.LocalToGlobalShape(%1) {{mhlo.frontend_attributes =
+          {{{leaves}, {manual}}}}} : (tensor<1x4xf32>) -> tensor<2x4xf32>
+        %3 = stablehlo.custom_call @xla.sdy.PropagationBarrier(%2) {{mhlo.frontend_attributes =
+          {{xla.sdy.allowed_direction = "2 : i32"}}}} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+        stablehlo.custom_call @xla.sdy.ShardingGroup(%3) {{mhlo.frontend_attributes =
+          {{xla.sdy.sharding_group_id = "3 : i64"}}}} : (tensor<2x4xf32>) -> ()
+        %4 = stablehlo.add %3, %x : tensor<2x4xf32>
+        stablehlo.custom_call @xla.sdy.ShardingGroup(%4) {{mhlo.frontend_attributes =
+          {{xla.sdy.sharding_group_id = "3 : i64"}}}} : (tensor<2x4xf32>) -> ()
+        return %4 : tensor<2x4xf32>
+      }}
+      func.func private @xla.sdy.manual_computation_body(%p: tensor<1x4xf32>) -> tensor<1x4xf32> {{
+        %0 = "stablehlo.collective_permute"(%p) <{{channel_handle =
+          #stablehlo.channel_handle<handle = 1, type = 1>, source_target_pairs =
+          dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>}}> : (tensor<1x4xf32>) -> tensor<1x4xf32>
+        return %0 : tensor<1x4xf32>
+      }}
+    }}"""
+    mod = from_stablehlo(text)
+    script = mod.script()
+    for operator in ("enter_manual", "manual_permute", "leave_manual", "sharding_group"):
+        assert f"R.dist.{operator}(" in script, operator
+    assert 'R.dist.propagation_barrier(lv_2, blocks="forward")' in script
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    with dx.Session(2) as session:
+        found = session.load(dx.build(mod, target=QUICK))["main"](x).numpy()
+    np.testing.assert_array_equal(found, x + x[::-1])
+
+
+def test_rules_and_texts_that_are_not_taken_are_named(caplog):
+    own = "#sdy.op_sharding_rule<([i, j], [i, j])->([i, j]) {i=12, j=6}>"
+    another = "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=12, j=6} need_replication={j}, custom>"
+    open_dims = "<@mesh, [{?}, {?}]>"
+    lines = f"%1 = stablehlo.add %0, %0 {{sdy.sharding_rule = {own}}} : tensor<12x6xf32>"
+    from_stablehlo(module(open_dims, lines=lines, result="%1"))
+    # JAX states rules of its own calls of LAPACK, which are followed.
+    lapack = (
+        "#sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i]) {i=3, j=4, k=4, l=4, m=4}, custom>"
+    )
+    from_stablehlo(f"""func.func @main(%x: tensor<3x4x4xf32>) -> tensor<3x4x4xf32> {{
+      %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%x) {{api_version = 4 : i32,
+        mhlo.backend_config = {{uplo = 76 : ui8}}, sdy.sharding_rule = {lapack}}}
+        : (tensor<3x4x4xf32>) -> (tensor<3x4x4xf32>, tensor<3xi32>)
+      return %0#0 : tensor<3x4x4xf32>
+    }}""")
+    assert not caplog.records
+    quoted = another.replace('"', "\\22")
+    for rule in (
+        f"sdy.sharding_rule = {another}",
+        f'mhlo.frontend_attributes = {{xla.sdy.sharding_rule = "{quoted}"}}',
+    ):
+        lines = f"%1 = stablehlo.sine %0 {{{rule}}} : tensor<12x6xf32>"
+        from_stablehlo(module(open_dims, lines=lines, result="%1"))
+        (said,) = [each.getMessage() for each in caplog.records]
+        assert "sdy.sharding_rule of 1 operation, which is not taken" in said
+        assert f"stablehlo.sine (line 10): {another}" in said
+        caplog.clear()
+    lines = """%1 = stablehlo.sine %0 {mhlo.frontend_attributes = {_xla_compute_type = "host",
+        xla.sdy.tuple_args_shardings = "x"}} : tensor<12x6xf32>"""
+    with pytest.raises(ValueError, match=r"stablehlo\.sine states xla\.sdy\.tuple_args_shardings"):
+        from_stablehlo(module(open_dims, lines=lines, result="%1"))
+
+
+def test_texts_of_gspmd_among_frontend_attributes():
+    text = """func.func @main(%x: tensor<12x6xf32> {mhlo.frontend_attributes = {mhlo.sharding =
+        "{devices=[2,1]<=[2]}"}} loc("x")) -> tensor<12x6xf32> {
+      %0 = stablehlo.custom_call @Sharding(%x) {mhlo.frontend_attributes = {mhlo.sharding =
+        "{devices=[1,2]<=[2]}"}} : (tensor<12x6xf32>) -> tensor<12x6xf32>
+      return %0 : tensor<12x6xf32>
+    }"""
+    assert propagated(text) == {"x": body('[{"x"}, {}]'), "return": body('[{}, {"x"}]')}

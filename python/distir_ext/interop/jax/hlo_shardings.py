@@ -23,8 +23,11 @@ from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
+    attributes_of_values,
+    frontend_text,
     nested_operations,
     rank_of_type,
+    target_of,
     text,
 )
 from distir_ext.mesh.mesh import Mesh
@@ -140,7 +143,7 @@ def only_states(op: Operation) -> bool:
     """Returns whether an operation only states a sharding of its operand."""
     if op.name == "sdy.sharding_constraint":
         return True
-    return _target(op) == SHARDING
+    return target_of(op) == SHARDING
 
 
 def source_of(value: Value) -> Value:
@@ -150,17 +153,13 @@ def source_of(value: Value) -> Value:
     return value
 
 
-def _target(op: Operation) -> str:
-    return text(op, "call_target_name") if op.name == "stablehlo.custom_call" else ""
-
-
 def constrained_to(op: Operation) -> Iterator[HloStated]:
     """Yields the shardings that calls of ``@Sharding`` state for an operation's results."""
-    if _target(op) in TARGETS:
+    if target_of(op) in TARGETS:
         return
     for use in (use for result in op.results for use in result.uses):
         user = use.owner.operation
-        if only_states(user) and HLO_SHARDING in user.attributes:
+        if only_states(user):
             yield from stated_by(user) or ()
 
 
@@ -181,10 +180,10 @@ def stated_by(op: Operation) -> list[HloStated] | None:
     Raises:
         UnsupportedError: It leaves dimensions open in words that are not known.
     """
-    if HLO_SHARDING not in op.attributes:
+    words = hlo_text(op.attributes)
+    if words is None:
         return None
-    is_call = _target(op) in TARGETS
-    words = text(op, HLO_SHARDING)
+    is_call = target_of(op) in TARGETS
     is_tuple = len(op.results) != 1 or words.replace(" ", "").startswith("{{")
     return [
         HloStated(
@@ -197,16 +196,18 @@ def stated_by(op: Operation) -> list[HloStated] | None:
     ]
 
 
+def hlo_text(attributes: Any) -> str | None:
+    """The text among some attributes, or among their frontend attributes; None without one."""
+    if HLO_SHARDING in attributes:
+        return str(ir.StringAttr(attributes[HLO_SHARDING]).value)
+    return frontend_text(attributes, HLO_SHARDING)
+
+
 def _texts(module: Any) -> Iterator[str]:
     """All texts of a module."""
     for op in nested_operations(module.operation):
-        if HLO_SHARDING in op.attributes:
-            yield text(op, HLO_SHARDING)
-        for kind in ("arg_attrs", "res_attrs"):
-            if op.name == "func.func" and kind in op.attributes:
-                for each in ir.ArrayAttr(op.attributes[kind]):
-                    if HLO_SHARDING in each:
-                        yield ir.StringAttr(each[HLO_SHARDING]).value
+        texts = map(hlo_text, (op.attributes, *attributes_of_values(op)))
+        yield from (each for each in texts if each is not None)
 
 
 def _naming_devices(texts: Iterable[str]) -> Iterator[gspmd.HloSharding]:

@@ -27,9 +27,11 @@ from distir_ext.interop.jax.operations import (  # noqa: F401
     random_bits,
     reduction,
     scatter,
+    special_functions,
 )
 from distir_ext.interop.jax.operations.control_flow import function_of, recursive
 from distir_ext.interop.jax.program import Program
+from distir_ext.interop.jax.round_trip import with_operations
 from distir_ext.interop.jax.shardings import Shardings
 from distir_ext.interop.jax.sizes import Sizes
 from distir_ext.interop.jax.stablehlo import (
@@ -38,6 +40,7 @@ from distir_ext.interop.jax.stablehlo import (
     functions_of,
     parse,
 )
+from distir_ext.interop.jax.unread import unread_frontend, warn_of_rules
 from distir_ext.mesh.mesh import as_mesh
 from distir_ext.text.printable import TextLines
 from distir_ext.text.spelling import counted, did_you_mean
@@ -127,6 +130,7 @@ def _imported(
 ) -> tvm.IRModule:
     if isinstance(weights, str):
         raise TypeError(f"weights are a list of names, ({weights!r},), not one text")
+    module = with_operations(module)
     functions = functions_of(module)
     if "main" not in functions:
         raise ValueError(
@@ -149,7 +153,10 @@ def _imported(
     except UnsupportedError as error:
         program.problems[f"main {error}", ""] = None
     program.write_all()
+    for op, reason in unread_frontend(module):
+        program.problem(op, f"{op.name} {reason}")
     _raise_problems(program)
+    warn_of_rules(module)
     return program.meshes.store(program.module)
 
 

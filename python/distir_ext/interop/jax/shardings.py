@@ -15,12 +15,15 @@ from distir_ext.interop.jax.hlo_shardings import (
     HLO_SHARDING,
     HloShardings,
     HloStated,
+    hlo_text,
     stated_by,
 )
 from distir_ext.interop.jax.stablehlo import (
     Operation,
     UnsupportedError,
     Value,
+    attributes_of_values,
+    frontend_text,
     nested_operations,
     operations_of,
     rank_of_type,
@@ -29,8 +32,8 @@ from distir_ext.interop.shardy.mesh_dims import mesh_of
 from distir_ext.mesh.mesh import Mesh
 
 _SDY = "sdy.sharding"
-_FRONTEND = "mhlo.frontend_attributes"
-_MESHES = "xla.sdy.meshes"
+FRONTEND_SHARDING = "xla.sdy.sharding"
+FRONTEND_MESHES = "xla.sdy.meshes"
 
 # Attributes of sdy operations that state shardings.
 _OF_ONE = ("sharding", "out_sharding")
@@ -55,7 +58,7 @@ class Shardings:
             if op.name == "sdy.mesh":
                 name = ir.StringAttr(op.attributes["sym_name"]).value
                 self._meshes[name] = shardy.parse_mesh(str(op.attributes["mesh"]))
-        listed_meshes = _frontend(module.operation.attributes, _MESHES)
+        listed_meshes = frontend_text(module.operation.attributes, FRONTEND_MESHES)
         if listed_meshes is not None:
             for each in ir.DictAttr(ir.Attribute.parse(listed_meshes, module.context)):
                 self._meshes[each.name] = shardy.parse_mesh(str(each.attr))
@@ -302,27 +305,17 @@ def _stated(module: Any) -> Iterator[Any]:
             yield from (op.attributes[each] for each in _OF_ONE if each in op.attributes)
             for name in (each for each in _OF_SEVERAL if each in op.attributes):
                 yield from per_value(op, name)
-        for kind in ("arg_attrs", "res_attrs"):
-            if op.name == "func.func" and kind in op.attributes:
-                for each in ir.ArrayAttr(op.attributes[kind]):
-                    found = each[_SDY] if _SDY in each else _frontend(each)
-                    if found is not None:
-                        yield found
-
-
-def _frontend(attributes: Any, name: str = "xla.sdy.sharding") -> str | None:
-    """Reads a sharding from the frontend attributes that an exporter for HLO writes."""
-    if _FRONTEND not in attributes:
-        return None
-    found = ir.DictAttr(attributes[_FRONTEND])
-    return str(ir.StringAttr(found[name]).value) if name in found else None
+        for each in attributes_of_values(op):
+            found = each[_SDY] if _SDY in each else frontend_text(each, FRONTEND_SHARDING)
+            if found is not None:
+                yield found
 
 
 def _by_results(op: Operation) -> list[Any] | None:
     """Shardy's shardings that an operation states of its results; None if it states none."""
     if _SDY in op.attributes:
         return per_value(op, _SDY)
-    words = _frontend(op.attributes)
+    words = frontend_text(op.attributes, FRONTEND_SHARDING)
     if words is None or op.name == "func.func":
         return None
     return list(map(str, shardy.parse_per_value(words)))
@@ -379,10 +372,12 @@ def argument_sharding(function: Operation, kind: str, index: int) -> Any | None:
     attributes = ir.ArrayAttr(function.attributes[kind])[index]
     if _SDY in attributes and HLO_SHARDING in attributes:
         raise UnsupportedError(f"states both {_SDY} and {HLO_SHARDING}")
-    found = attributes[_SDY] if _SDY in attributes else _frontend(attributes)
-    if found is not None or HLO_SHARDING not in attributes:
+    if _SDY in attributes:
+        return attributes[_SDY]
+    found = frontend_text(attributes, FRONTEND_SHARDING)
+    words = hlo_text(attributes)
+    if found is not None or words is None:
         return found
     types = function.attributes["function_type"].value
     type_ = (types.inputs if kind == "arg_attrs" else types.results)[index]
-    words = ir.StringAttr(attributes[HLO_SHARDING]).value
     return HloStated(words, rank_of_type(type_))

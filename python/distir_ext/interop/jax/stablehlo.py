@@ -272,6 +272,30 @@ def text(op: Operation, name: str) -> str:
     return str(ir.StringAttr(op.attributes[name]).value)
 
 
+def target_of(op: Operation) -> str:
+    """The target of a custom call; empty for other operations."""
+    return text(op, "call_target_name") if op.name == "stablehlo.custom_call" else ""
+
+
+FRONTEND = "mhlo.frontend_attributes"
+"""Attributes that exporters for HLO write as texts: Shardy's, XLA's own and the user's."""
+
+
+def frontend_text(attributes: Any, name: str) -> str | None:
+    """One of the frontend attributes among some attributes; None if it is not there."""
+    if FRONTEND not in attributes:
+        return None
+    found = ir.DictAttr(attributes[FRONTEND])
+    return str(ir.StringAttr(found[name]).value) if name in found else None
+
+
+def attributes_of_values(function: Operation) -> Iterator[Any]:
+    """The attributes of each argument and result of a function."""
+    for kind in ("arg_attrs", "res_attrs"):
+        if function.name == "func.func" and kind in function.attributes:
+            yield from ir.ArrayAttr(function.attributes[kind])
+
+
 def stated_by(op: Operation) -> Any:
     """The attributes that a custom call or composite gives to what it calls, by name."""
     for name in ("composite_attributes", "mhlo.attributes", "mhlo.backend_config"):
@@ -308,8 +332,10 @@ def global_constant(function: Operation, index: int) -> str | None:
     """Returns JAX's name of a global constant, an argument that all functions of a module take."""
     if "arg_attrs" not in function.attributes:
         return None
-    attributes = ir.ArrayAttr(function.attributes["arg_attrs"])[index]
-    name = "jax.global_constant"
+    of_arguments = ir.ArrayAttr(function.attributes["arg_attrs"])
+    if index >= len(of_arguments):
+        return None
+    attributes, name = of_arguments[index], "jax.global_constant"
     return str(ir.StringAttr(attributes[name]).value) if name in attributes else None
 
 

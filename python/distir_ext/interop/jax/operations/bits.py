@@ -121,3 +121,71 @@ def _leading_zeros(x: Any, bits: int) -> Any:
     # The instruction has no result for 0.
     found = tirx.clz(tirx.Select(is_zero, tirx.const(1, dtype), x)).astype("int32") - unused
     return tirx.Select(is_zero, tirx.const(bits, "int32"), found)
+
+
+@translates("chlo.next_after")
+def _next_after(writer: Writer, op: Operation) -> Known:
+    """The next number towards another: the next bits of the magnitude, up or down."""
+    dtype = dtype_of(op.results[0])
+    bits = f"uint{_bits(dtype)}"
+    one, top = tirx.const(1, bits), tirx.const(1 << (_bits(dtype) - 1), bits)
+
+    def element(x: Any, y: Any) -> Any:
+        wide_x, wide_y = (each.astype("float32") if _bits(dtype) < 32 else each for each in (x, y))
+        zero = tirx.const(0, wide_x.ty.dtype)
+        is_further = tirx.Or(
+            tirx.And(wide_x > zero, wide_y > wide_x), tirx.And(wide_x < zero, wide_y < wide_x)
+        )
+        of_x = _as(bits, x)
+        moved = _as(dtype, tirx.Select(is_further, of_x + one, of_x - one))
+        least = _as(dtype, tirx.bitwise_or(tirx.bitwise_and(_as(bits, y), top), one))
+        found = tirx.Select(tirx.EQ(wide_x, zero), least, moved)
+        found = tirx.Select(tirx.EQ(wide_x, wide_y), y, found)
+        is_nan = tirx.Or(tirx.isnan(wide_x), tirx.isnan(wide_y))
+        return tirx.Select(is_nan, (wide_x + wide_y).astype(dtype), found)
+
+    def make(x: te.Tensor, y: te.Tensor) -> Any:
+        return elements(x.shape, lambda *i: element(x(*i), y(*i)), "next")
+
+    operands = [writer.full(each) for each in op.operands]
+    return writer.emit(kernel_call(writer, "next_after", make, operands))
+
+
+@translates("chlo.mulhi")
+def _upper_half(writer: Writer, op: Operation) -> Known:
+    """The upper half of a product."""
+    dtype = dtype_of(op.results[0])
+    bits = _bits(dtype)
+
+    def make(x: te.Tensor, y: te.Tensor) -> Any:
+        product = _upper_of_64 if bits == 64 else _upper_of_wider
+        return elements(x.shape, lambda *i: product(x(*i), y(*i)), "upper")
+
+    operands = [writer.full(each) for each in op.operands]
+    return writer.emit(kernel_call(writer, "upper_half", make, operands))
+
+
+def _upper_of_wider(x: Any, y: Any) -> Any:
+    dtype = str(x.ty.dtype)
+    wide = dtype.replace(str(_bits(dtype)), "64")
+    product = x.astype(wide) * y.astype(wide)
+    return tirx.shift_right(product, tirx.const(_bits(dtype), wide)).astype(dtype)
+
+
+def _upper_of_64(x: Any, y: Any) -> Any:
+    """The upper 64 bits, of products of halves."""
+    dtype = str(x.ty.dtype)
+    half, mask = tirx.const(32, "uint64"), tirx.const(2**32 - 1, "uint64")
+
+    def halves(value: Any) -> tuple[Any, Any]:
+        return tirx.bitwise_and(value, mask), tirx.shift_right(value, half)
+
+    (x_low, x_high), (y_low, y_high) = (halves(each.astype("uint64")) for each in (x, y))
+    carry, upper = halves(x_high * y_low + tirx.shift_right(x_low * y_low, half))
+    found = x_high * y_high + upper + tirx.shift_right(x_low * y_high + carry, half)
+    if dtype == "int64":  # of a negative number all 64 bits above are set
+        zero = tirx.const(0, "int64")
+        for number, other in ((x, y), (y, x)):
+            none = tirx.const(0, "uint64")
+            found = found - tirx.Select(number < zero, other.astype("uint64"), none)
+    return found.astype(dtype)

@@ -127,6 +127,12 @@ def _compare(writer: Writer, op: Operation) -> Known:
     )
 
 
+@translates("chlo.is_neg_inf", "chlo.is_pos_inf")
+def _is_infinity(writer: Writer, op: Operation) -> Known:
+    infinity = -np.inf if op.name.endswith("neg_inf") else np.inf
+    return writer.elementwise(op, lambda x: relax_op.equal(x, _number(infinity, x)))
+
+
 @translates("stablehlo.clamp")
 def _clamp(writer: Writer, op: Operation) -> Known:
     def build(low: Any, value: Any, high: Any) -> relax.Expr:

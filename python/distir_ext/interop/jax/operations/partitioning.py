@@ -43,7 +43,8 @@ _PART = "what leaves a manual region"
 def _sharding(writer: Writer, op: Operation) -> Known:
     """The value as it is: what is stated of results is read for all operations."""
     known = writer.known(op.operands[0])
-    region = _region(writer, _stated(op)) if HLO_SHARDING in op.attributes else None
+    stated = stated_by(op)
+    region = None if stated is None else _region(writer, _stated(op))
     if region is None or writer.region is not None:
         return known
     with writer.entering(region):  # a constant, which has entered by no call

@@ -207,17 +207,29 @@ def padded(
         interior: Elements between two, per dimension.
         fill: A number.
     """
+    is_same = writer.program.algebra.is_same
     for dim, between in enumerate(interior):
-        if between and not writer.program.algebra.is_same(sizes_of(x)[dim], 1):
+        if between and not any(is_same(sizes_of(x)[dim], each) for each in (0, 1)):
             x = _spread(writer, x, dim, between, fill)
-    shape = sizes_of(x)
+    around = [(max(0, low), max(0, high)) for low, high in edges]
+    cut = _cut(writer, x, edges)
+    if cut is not None:
+        return _surrounded(writer, cut, around, fill)
+    # One edge cuts off all elements, and some of what the other one adds.
+    cut = _cut(writer, _surrounded(writer, x, around, fill), edges)
+    if cut is None:
+        raise UnsupportedError("cuts off more than there is")
+    return cut
+
+
+def _cut(writer: Writer, x: relax.Expr, edges: Sequence[tuple[int, int]]) -> relax.Expr | None:
+    """A tensor without what negative edges cut off; None if they may cut off more than there is."""
     starts = [max(0, -low) for low, _ in edges]
-    limits = [size - max(0, -high) for size, (_, high) in zip(shape, edges, strict=True)]
+    limits = [size - max(0, -high) for size, (_, high) in zip(sizes_of(x), edges, strict=True)]
     proves = writer.program.algebra.proves
     if not all(proves(limit >= start) for start, limit in zip(starts, limits, strict=True)):
-        raise UnsupportedError("cuts off more than there is")
-    x = sliced(writer, x, starts, limits)
-    return _surrounded(writer, x, [(max(0, low), max(0, high)) for low, high in edges], fill)
+        return None
+    return sliced(writer, x, starts, limits)
 
 
 def _surrounded(
