@@ -93,6 +93,37 @@ def fused_attention(builder, x, heads=4, groups=2, size=8):
     return builder.linear(found, "a3", HIDDEN)
 
 
+def multi_query_attention(builder, x, heads=4, size=8):
+    """Attention with one head of keys; blocks of one weight are taken from its heads."""
+    b, s = BATCH, SEQUENCE
+    fused = builder.linear(x, "a1", (heads + 2) * size)
+    fused = builder.op(relax.op.reshape, fused, (b, s, heads + 2, size))
+    query = builder.op(relax.op.strided_slice, fused, [2], [0], [-2], [1])
+    entries = [relax.const(np.array([heads + index]), "int64") for index in range(2)]
+    key, value = (builder.op(relax.op.take, fused, each, 2) for each in entries)
+    query = builder.op(relax.op.permute_dims, query, [0, 2, 1, 3])
+    key = builder.op(relax.op.permute_dims, key, [0, 2, 3, 1])
+    value = builder.op(relax.op.permute_dims, value, [0, 2, 1, 3])
+    shares = builder.op(relax.op.nn.softmax, builder.op(relax.op.matmul, query, key), axis=-1)
+    found = builder.op(relax.op.matmul, shares, value)
+    found = builder.op(relax.op.permute_dims, found, [0, 2, 1, 3])
+    found = builder.op(relax.op.reshape, found, (b, s, heads * size))
+    return builder.linear(found, "a3", HIDDEN)
+
+
+def normed_mlp(builder, x, size=48):
+    """A feed-forward layer whose hidden columns are normed together."""
+    hidden = builder.op(relax.op.nn.silu, builder.linear(x, "n1", size))
+    mean = builder.op(relax.op.mean, builder.op(relax.op.multiply, hidden, hidden), -1, True)
+    return builder.linear(builder.op(relax.op.divide, hidden, mean), "n2", HIDDEN)
+
+
+def parallel_block(builder, x):
+    """Attention and a feed-forward layer of the same values, which are added."""
+    attended = multi_query_attention(builder, x)
+    return builder.op(relax.op.add, attended, plain_mlp(builder, x))
+
+
 def gated_mlp(builder, x, size=48):
     """A SwiGLU whose gate and up are one weight."""
     fused = builder.linear(x, "m1", 2 * size)

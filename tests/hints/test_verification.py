@@ -17,6 +17,8 @@ from tests.hints.programs import (
     fused_attention,
     gated_mlp,
     mixture,
+    normed_mlp,
+    parallel_block,
     plain_mlp,
 )
 from tests.targets import QUICK
@@ -28,9 +30,6 @@ from distir_ext.hints.verification import check
 from distir_ext.hints.verification.check import CONFIGS, outcome_table
 from distir_ext.hints.verification.models import Program
 
-STREAM = 4 * 8 * 32 * 4  # bytes
-
-
 verify = functools.partial(check.verify, target=QUICK)
 
 
@@ -41,7 +40,7 @@ def program(*layers, builder=Builder):
     exe = dx.build(dx.annotate(mod, dx.Mesh(tp=1), {"x": None}), QUICK)
     with dx.Session(1) as session:
         expected = session.load(exe, params=given)(x).numpy()
-    return Program(mod, {"x": x}, given, expected, STREAM)
+    return Program(mod, {"x": x}, given, expected)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +83,21 @@ def test_adapters_give_the_right_numbers():
     assert "gather" not in outcome.communicated
 
 
+def test_parallel_blocks_reduce_once_and_norms_of_all_columns_their_statistics():
+    """Blocks that are taken from heads are weights of their own; nothing is exchanged."""
+    made = program(parallel_block, normed_mlp)
+    hints = dx.hints.detect(made.mod)
+    (fused,) = (w for layer in hints.layers.values() for n, w in layer.weights.items() if n == "a1")
+    assert (fused.output_sizes, fused.units()) == ((32, 8, 8), (8, 8, 8))
+    outcome = verify("small", made, "tp-only")
+    assert (outcome.status, outcome.why) == ("pass", "")
+    assert (
+        outcome.communicated
+        == outcome.textbook
+        == ("2 all_reduce of 4096 B, 1 all_reduce of 128 B")
+    )
+
+
 def test_wrong_output_sizes_fail(dense):
     hints = dx.hints.detect(dense.mod).with_weight("mha", "a1", output_sizes=(16, 16, 32))
     outcome = verify("small", dense, "tp-only", hints)
@@ -123,9 +137,9 @@ def test_a_program_without_its_reductions_fails(dense):
 
 
 def test_a_wrong_result_fails(dense):
-    wrong = Program(dense.mod, dense.inputs, dense.weights, dense.expected * 1.001, STREAM)
+    wrong = Program(dense.mod, dense.inputs, dense.weights, dense.expected * 1.001)
     assert verify("small", wrong, "tp-only").status == "FAIL"
-    other = Program(dense.mod, dense.inputs, dense.weights, np.zeros((2, 2)), STREAM)
+    other = Program(dense.mod, dense.inputs, dense.weights, np.zeros((2, 2)))
     assert verify("small", other, "tp-only").rel_rmse == float("inf")
 
 

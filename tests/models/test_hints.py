@@ -138,6 +138,49 @@ def test_batch_and_heads_that_are_merged_and_permuted_stay_apart():
     assert "gather" not in outcome.communicated
 
 
+# Sizes that say which layers there are, or how large a state is; all else is as for the command.
+STATE = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 8}
+CHANGES = {
+    "Glm4Moe": {"first_k_dense_replace": 1},
+    "Jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_dt_rank": 4},
+    "Bamba": {**STATE, "attn_layer_indices": [1], "mamba_chunk_size": 4},
+    "FalconH1": {**STATE, "mamba_d_ssm": 128, "mamba_chunk_size": 4},
+    "Zamba2": {
+        **{"layers_block_type": ["mamba", "hybrid"], "mamba_headdim": 16, "n_mamba_heads": 8},
+        **{"mamba_ngroups": 2, "mamba_d_state": 8, "chunk_size": 4, "num_mem_blocks": 1},
+        **{"attention_head_dim": 32, "adapter_rank": 8},
+    },
+    "Lfm2": {"layer_types": ["conv", "full_attention"]},
+    "Qwen3_5Moe": {"layer_types": ["linear_attention", "full_attention"]},
+}
+OTHERS = ("Qwen2Moe", "Mixtral", "Glm4", "Olmoe", "GPTNeoX", "OPT", "Bloom", "GraniteMoe")
+OTHERS = (*OTHERS, "Starcoder2", "Phimoe", "MiniMaxM2", "GPT2LMHeadModel", "GptOss", "Mamba")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*CHANGES, *OTHERS)]
+NAMES = ["Falcon", pytest.param("Olmo2", marks=pytest.mark.large), *SLOW]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_named_configuration_passes(name):
+    """Hints of the configuration: numbers, communication, and no weight replicated in silence."""
+    import transformers
+
+    from distir_ext.hints.verification import check
+    from distir_ext.hints.verification.models import computed
+    from distir_ext.hints.verification.own_models import small_configuration
+
+    cls = getattr(transformers, name if name.endswith("Model") else f"{name}ForCausalLM")
+    program = computed(cls, small_configuration(cls.config_class, {**TWO, **CHANGES.get(name, {})}))
+    stated = hints.from_config(program.config)
+    has_experts = any(layer.layer_type == "moe" for layer in stated.layers.values())
+    for config, devices in (("tp-only", 2), ("tep" if has_experts else "tp-only", 4)):
+        outcome = check.verify(name, program, config, stated, target=QUICK, devices=devices)
+        assert (outcome.status, outcome.why) == ("pass", ""), outcome
+        dist = check.configuration_of(config, devices)
+        report = hints.apply(program.mod, dist, stated).report
+        assert all(report.replicated.values()), report.replicated
+        assert report.processed
+
+
 def test_names_of_a_configuration_have_a_prefix():
     stated = {"model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 32}
     layers = hints.from_config(stated, prefix="decoder").layers

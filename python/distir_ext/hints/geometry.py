@@ -69,6 +69,8 @@ def place_weights(
     wanted: list[_Wanted] = []
     for layer in layers:
         found = [geometry.wanted(layer, weight) for weight in layer.weights]
+        _in_units_of_rows(found)
+        geometry.count(found)
         _skip_columns(found)
         wanted += found
     counts = {count for each in wanted for count in each.counts}
@@ -118,13 +120,15 @@ class _Geometry:
         found = _Wanted(weight, len(shape))
         self._divide(found, layer, weight, shape)
         found.skipped = self._skipped(layer, found)
-        if found.skipped:
-            return found
-        devices = self._dist.moe_tp_size if found.over_group else self._dist.tp_size
-        groups = self._dist.moe_ep_size if found.over_group else 1
-        for part in found.parts:
-            found.counts.append(groups * shards_of(part.units, devices))
         return found
+
+    def count(self, layer: Iterable[_Wanted]) -> None:
+        """Counts the shards of each part of what is not skipped."""
+        for each in layer:
+            if not each.skipped:
+                devices = self._dist.moe_tp_size if each.over_group else self._dist.tp_size
+                groups = self._dist.moe_ep_size if each.over_group else 1
+                each.counts = [groups * shards_of(part.units, devices) for part in each.parts]
 
     def _divide(
         self, found: _Wanted, layer: ResolvedLayer, weight: ResolvedWeight, shape: Sequence[int]
@@ -223,6 +227,30 @@ class _Geometry:
                 for name in names:
                     count *= axes.sizes[name]
         return count
+
+
+def _in_units_of_rows(layer: Iterable[_Wanted]) -> None:
+    """Makes units of columns as large as those in which the layer's rows are added up.
+
+    Of a state space with four groups of two heads no device has one head alone: what the norm of
+    a group adds up would lie on two devices.
+    """
+    for over_group in (False, True):
+        alike = [each for each in layer if each.over_group == over_group and not each.skipped]
+        rows = {
+            part.units
+            for each in alike
+            for part in each.parts
+            if each.weight.hint.tp_mode == "rowwise"
+        }
+        if len(rows) != 1:
+            continue
+        (units,) = rows
+        for each in alike:
+            each.parts = tuple(
+                _Part(part.size, part.size // units) if part.units % units == 0 else part
+                for part in each.parts
+            )
 
 
 def _skip_columns(layer: Iterable[_Wanted]) -> None:

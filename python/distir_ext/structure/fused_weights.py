@@ -29,7 +29,6 @@ from distir_ext.structure.fused_parameters import fused_parameters, with_fused_p
 from distir_ext.structure.program import (
     CUTTING,
     Program,
-    entry_taken,
     operator_of,
     sizes_of,
 )
@@ -195,9 +194,7 @@ def _annotated(program: Program) -> tuple[dict[str, dict[int, int]], set[relax.V
 
 def _cuts(value: relax.Expr) -> bool:
     """Returns whether a value may be a block of its operand."""
-    return operator_of(value) in CUTTING or (
-        isinstance(value, relax.Call) and entry_taken(value) is not None
-    )
+    return operator_of(value) in CUTTING
 
 
 def _obstacle(mod: tvm.IRModule, func: str, program: Program) -> str:

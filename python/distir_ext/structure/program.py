@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import relax
 
 from distir_ext.structure.calls import CallRule, Calls
 
-CUTTING = ("split", "strided_slice")
+CUTTING = ("split", "strided_slice", "take")
 """Operators of which :func:`cut_points` says what they cut."""
 
 
@@ -162,6 +164,8 @@ def cut_points(call: relax.Call, dim: int, size: int) -> list[tuple[int, int]] |
         return _parts(call.attrs.indices_or_sections, size)
     if name == "strided_slice":
         return _slice(call, dim, size)
+    if name == "take":
+        return _entries(call, dim)
     return None
 
 
@@ -171,16 +175,38 @@ def entry_taken(call: relax.Call) -> tuple[int, int] | None:
     Returns:
         None where the call is another, or the entry is computed.
     """
+    taken = _constant_entries(call)
+    if taken is None or taken[1].ndim != 0:
+        return None
+    return taken[0], int(taken[1])
+
+
+def _constant_entries(call: relax.Call) -> tuple[int, npt.NDArray[Any]] | None:
+    """The dimension of which a call takes entries, and their numbers, counted from the start.
+
+    Returns:
+        None where the call is another, or the entries are computed, or are not there.
+    """
     if operator_of(call) != "take" or not isinstance(call.args[1], tvm.ir.GenericConst):
         return None
-    shape, entry = sizes_of(call.args[0]), call.args[1].value.numpy()
-    if not shape or entry.ndim != 0:
-        return None
+    shape, entries = sizes_of(call.args[0]), call.args[1].value.numpy()
     axis = call.attrs.axis
-    dim = (0 if axis is None else int(axis)) % len(shape)
-    if (axis is None and len(shape) != 1) or not -shape[dim] <= int(entry) < shape[dim]:
+    if not shape or (axis is None and len(shape) != 1):
         return None
-    return dim, int(entry) % shape[dim]
+    dim = (0 if axis is None else int(axis)) % len(shape)
+    if not ((-shape[dim] <= entries) & (entries < shape[dim])).all():
+        return None
+    return dim, entries % shape[dim]
+
+
+def _entries(call: relax.Call, dim: int) -> list[tuple[int, int]] | None:
+    """The range of the entries that a call takes, if they are known and follow each other."""
+    taken = _constant_entries(call)
+    if taken is None or taken[1].ndim != 1 or taken[0] != dim or not taken[1].size:
+        return None
+    begin = int(taken[1][0])
+    is_range = (taken[1] == np.arange(begin, begin + taken[1].size)).all()
+    return [(begin, begin + int(taken[1].size))] if is_range else None
 
 
 def _parts(stated: Any, size: int) -> list[tuple[int, int]]:

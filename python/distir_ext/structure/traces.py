@@ -89,14 +89,16 @@ def _through(
         return
     operands = program.operands(made)
     is_first = bool(operands) and operands[0].same_as(value)
-    ranges = cut_points(made, dim, end - begin) if is_first else None
+    count = (sizes_of(value) or ())[dim]
+    unit = (end - begin) // count if count > 0 else 1  # elements of what the dimension counts
+    ranges = cut_points(made, dim, count) if is_first else None
     if ranges is not None:
         if not _cuts_alone(made, dim, value):
             return
         for result, (first, last) in enumerate(ranges):
-            found.cuts |= {begin + first, begin + last}
+            found.cuts |= {begin + first * unit, begin + last * unit}
             for part in _results(program, user, result):
-                yield part, dim, begin + first, begin + last
+                yield part, dim, begin + first * unit, begin + last * unit
         return
     for index, operand in enumerate(operands):
         if not operand.same_as(value):
@@ -104,9 +106,12 @@ def _through(
         factors = rule.operands[index][dim]
         if any(rule.kinds[factor] != PARALLEL for factor in factors[:1]):
             continue
-        if len(factors) > 1 and (unit := rule.minor(factors)) > 1:
-            found.units[begin, end] = lcm(found.units.get((begin, end), 1), unit)
-        for result, place in rule.places(factors):
+        if unit == 1 and len(factors) > 1 and (size := rule.minor(factors)) > 1:
+            found.units[begin, end] = lcm(found.units.get((begin, end), 1), size)
+            factors_of_count = factors[:1]
+        else:
+            factors_of_count = factors
+        for result, place in [*rule.places(factors), *rule.places(factors_of_count)]:
             for each in _results(program, user, result):
                 yield each, place, begin, end
 

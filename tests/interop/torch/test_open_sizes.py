@@ -9,6 +9,8 @@ import distir_ext as dx
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
+from tests.targets import QUICK  # noqa: E402
+
 from . import models  # noqa: E402
 
 pytestmark = pytest.mark.models
@@ -56,6 +58,52 @@ def test_batch_and_sequence_of_any_length(make, plan, names):
             with torch.no_grad():
                 wanted = model(**given, use_cache=False).logits.numpy()
             assert models.error(actual, wanted) < 1e-5
+
+
+SMALL = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+INNER = {**SMALL, "intermediate_size": 48}
+GROUPED = {**INNER, "num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0}
+MODELS = {
+    "BertModel": INNER,
+    "FalconForCausalLM": {**SMALL, "bos_token_id": 0, "eos_token_id": 0},
+    "GPTNeoXForCausalLM": INNER,
+    "OPTForCausalLM": {**SMALL, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "MistralForCausalLM": {**GROUPED, "sliding_window": 6},
+    "MixtralForCausalLM": {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "Phi3ForCausalLM": {**GROUPED, "pad_token_id": 0},
+    "Qwen2ForCausalLM": GROUPED,
+    "T5EncoderModel": {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1},
+    "ViTModel": {**INNER, "image_size": 16, "patch_size": 4},
+}
+LARGE = [pytest.param(name, marks=pytest.mark.large) for name in list(MODELS)[1:]]
+
+
+@pytest.mark.parametrize("name", ["BertModel", *LARGE])
+def test_lengths_from_one(name):
+    cls = getattr(transformers, name)
+    model = models.randomly(lambda: cls(cls.config_class(**MODELS[name])))
+    sizes = [torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=1, max=32)]
+
+    def given(rows, length):
+        if name == "ViTModel":
+            return {"pixel_values": torch.randn(rows, 3, 16, 16)}
+        return {"input_ids": torch.randint(1, 64, (rows, length))}
+
+    (key,) = given(1, 1)
+    is_open = {key: dict(enumerate(sizes[: 1 if name == "ViTModel" else 2]))}
+    for axis, plan in (("tp", "tp"), ("dp", "fsdp")):
+        sharded = dx.interop.torch.partition(
+            model, given(4, 8), dx.Mesh(**{axis: 2}), plan, dynamic_shapes=is_open, target=QUICK
+        )
+        with dx.Session(sharded.mesh) as session:
+            loaded = sharded.load(session)
+            for rows, length in ((4, 8), (1, 1), (2, 3), (3, 5), (2, 17)):
+                inputs = given(rows, length)
+                with torch.no_grad():
+                    wanted = model(**inputs)[0].numpy()
+                found = loaded(**inputs)
+                actual = (found[0] if isinstance(found, tuple | list) else found).numpy()
+                assert models.error(actual, wanted) < 1e-5, (axis, rows, length)
 
 
 def test_several_sequences_in_a_row_are_told_by_positions():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 import safetensors.torch as safetensors_torch  # noqa: E402
+from tests.targets import QUICK  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard  # noqa: E402
 from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
@@ -19,6 +21,8 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
     RowwiseParallel,
     SequenceParallel,
 )
+
+from distir_ext.structure.sizes import bind_sizes, symbolic_sizes  # noqa: E402
 
 from . import models  # noqa: E402
 
@@ -126,19 +130,54 @@ def test_structure_finds_pairs(stack, mesh):
         assert models.kinds(sharded) == {"all_reduce": 2 * 2 + 1}
 
 
-def test_the_automatic_plan_sends_the_least():
-    """Phi-3's own plan gathers fused weights' results, which pairs do not."""
+def phi3():
     config = transformers.Phi3Config(**{**models.SIZES, "num_hidden_layers": 1})
-    model = models.randomly(lambda: transformers.Phi3ForCausalLM(config))
-    sent = {}
-    for plan in ("hf", "tp", "fsdp", "auto"):
-        sharded = partition(model, models.ids(), dx.Mesh(tp=2), plan)
-        found = dx.analysis.collectives(dx.lower(sharded.mod))
-        sent[plan] = sum(each.bytes_per_device * each.count for each in found)
-    assert sent["auto"] == min(sent.values()) < sent["hf"]
-    assert f"auto: 'tp' sends {sent['tp']} bytes per device" in sharded.notes
+    return models.randomly(lambda: transformers.Phi3ForCausalLM(config))
+
+
+def sent(sharded, sizes):
+    lowered = dx.lower(bind_sizes(sharded.mod, sizes))
+    return sum(each.bytes_per_device * each.count for each in dx.analysis.collectives(lowered))
+
+
+OPEN = {"input_ids": {0: torch.export.Dim("batch", min=2), 1: torch.export.Dim("length", min=2)}}
+
+
+@pytest.mark.parametrize("dynamic_shapes", [None, OPEN])
+def test_the_automatic_plan_sends_the_least(dynamic_shapes, monkeypatch):
+    """Phi-3's own plan gathers fused weights' results, which pairs do not; a long input is large.
+
+    Open sizes are priced as the example has them.
+    """
+    monkeypatch.setattr(sys.modules["distir_ext.interop.torch.partition"], "build", lambda *_: None)
+    wide = models.llama(num_hidden_layers=1, tie_word_embeddings=True)
+    for model, rows, best in ((phi3(), 4, "tp"), (wide, 32, "fsdp")):
+        ids = models.ids().repeat(rows // len(models.ids()), 1)
+        found = {}
+        for plan in ("hf", "tp", "fsdp", "auto"):
+            sharded = partition(
+                model,
+                {"input_ids": ids},
+                dx.Mesh(tp=2),
+                plan,
+                dynamic_shapes=dynamic_shapes,
+            )
+            sizes = dict(zip(symbolic_sizes(sharded.mod), ids.shape, strict=False))
+            found[plan] = sent(sharded, sizes)
+        assert found["auto"] == min(found.values()) == found[best] < found["hf"]
+        (note,) = (each for each in sharded.notes if each.startswith(f"auto: {best!r} sends"))
+        assert f"{found[best]} bytes per device" in note
+
+
+def test_the_automatic_plan_leaves_out_what_does_not_fit():
+    """Its own plan shards 2 heads of keys of one element over 4 devices."""
+    model = models.llama(num_hidden_layers=1, num_key_value_heads=2, head_dim=1, hidden_size=8)
+    with pytest.raises(ValueError, match="k_proj"):
+        partition(model, models.ids(), dx.Mesh(tp=4), "hf")
+    sharded = partition(model, models.ids(), dx.Mesh(tp=4), "auto", target=QUICK)
     wanted = models.expected(model, models.ids())
     assert models.error(models.run(sharded, models.ids()), wanted) < LIMIT
+    assert any("auto: 'hf' cannot be used: the plan" in note for note in sharded.notes)
 
 
 def test_structure_of_transposed_weights_and_what_it_leaves():

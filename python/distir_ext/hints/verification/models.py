@@ -151,8 +151,6 @@ class Program:
         inputs: Arrays by name.
         weights: Arrays by the names of parameters.
         expected: Results of PyTorch.
-        stream_bytes: Of the hidden states of the whole batch; None: as large as the result of
-            products by rows.
         config: The configuration of transformers; None if it is no model of theirs.
     """
 
@@ -160,7 +158,6 @@ class Program:
     inputs: Mapping[str, npt.NDArray[Any]]
     weights: Mapping[str, npt.NDArray[Any]]
     expected: npt.NDArray[Any]
-    stream_bytes: int | None
     config: Any = None
 
 
@@ -229,6 +226,5 @@ def computed(model_class: Any, config: Any) -> Program:
         {"input_ids": ids.numpy()},
         arrays,
         expected,
-        None,
         config,
     )

@@ -75,8 +75,27 @@ def _of_class(name: str) -> Program:
     if cls is None or not hasattr(cls, "config_class"):
         known = [each for each in dir(transformers) if each.endswith("ForCausalLM")]
         raise ValueError(f"transformers has no model {name!r}{did_you_mean(name, known)}")
-    fields = cls.config_class().to_dict()
-    return computed(cls, cls.config_class(**{k: v for k, v in SIZES_OF_ALL.items() if k in fields}))
+    return computed(cls, small_configuration(cls.config_class))
+
+
+def small_configuration(cls: Any, changes: Mapping[str, Any] | None = None) -> Any:
+    """A configuration of transformers with small sizes, and layers of each kind that it has.
+
+    Args:
+        cls: The configuration's class.
+        changes: Fields that are other than these.
+    """
+    changes = changes or {}
+    usual = cls()
+    stated = usual.to_dict()
+    fields = {*stated, *cls.attribute_map}  # many have names of their own for hidden_size
+    sizes = {name: size for name, size in SIZES_OF_ALL.items() if name in fields}
+    depth = changes.get("num_hidden_layers", SIZES_OF_ALL["num_hidden_layers"])
+    for name, kinds in stated.items():
+        is_of_layers = isinstance(kinds, list) and len(kinds) == usual.num_hidden_layers
+        if is_of_layers and all(isinstance(kind, str) for kind in kinds):
+            sizes[name] = [*dict.fromkeys(kinds), *kinds][:depth]
+    return cls(**{**sizes, **changes})
 
 
 def _of_export(path: Path) -> Program:
@@ -94,7 +113,7 @@ def _of_export(path: Path) -> Program:
         found = program.module()(*map(torch.from_numpy, inputs.values()))
     expected = (found[0] if isinstance(found, tuple | list) else found).numpy()
     weights = {name: np.asarray(value.numpy()) for name, value in imported.params.items()}
-    return Program(imported.mod, inputs, weights, expected, None)
+    return Program(imported.mod, inputs, weights, expected)
 
 
 def _of_onnx(path: Path, sizes: Mapping[str, int]) -> Program:
@@ -120,7 +139,7 @@ def _of_module(
     with Session(1) as session:
         found = session.load(exe, params=weights)(**inputs)
     expected = (found[0] if isinstance(found, tuple | list) else found).numpy()
-    return Program(mod, inputs, weights, expected, None)
+    return Program(mod, inputs, weights, expected)
 
 
 def _inputs(text: str, mod: tvm.IRModule) -> dict[str, Any]:

@@ -151,7 +151,8 @@ class _Importer(ExportedProgramImporter):
             self._sizes.expression(each.meta["val"].shape[dim]) for each in (data, node)
         )
         begin = self._sizes.expression(0 if start is None else start)
-        if isinstance(size, int) or any(each is None for each in (size, length, begin)):
+        is_static = isinstance(size, int) and isinstance(length, int)
+        if is_static or any(each is None for each in (size, length, begin)):
             return convert(node)
         if isinstance(begin, int) and begin < 0:
             begin = size + begin

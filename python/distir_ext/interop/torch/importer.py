@@ -129,6 +129,9 @@ class ImportedModel:
     program: torch.export.ExportedProgram
     """Program of ``torch.export``, before it was decomposed."""
 
+    open_sizes: dict[str, int]
+    """The sizes that stay open, by name, as the example inputs have them."""
+
 
 def import_with_names(
     model: Any,
@@ -171,6 +174,7 @@ def import_with_names(
             for value, names in marker.names.items()
         },
         program,
+        _open_sizes(mod, decomposed),
     )
 
 
@@ -178,3 +182,16 @@ def _params(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
     """The values of the parameters, by their names in the function."""
     targets = program.graph_signature.inputs_to_parameters
     return {name: program.state_dict[target].detach() for name, target in targets.items()}
+
+
+def _open_sizes(mod: tvm.IRModule, program: torch.export.ExportedProgram) -> dict[str, int]:
+    """The symbolic sizes of the function by name, as the example inputs have them."""
+    shapes = {str(param.name): param.ty.shape for param in mod["main"].params}
+    found = {}
+    for node in program.graph.nodes:
+        if node.op != "placeholder" or node.name not in shapes:
+            continue
+        for size, example in zip(shapes[node.name], node.meta["val"].shape, strict=True):
+            if isinstance(size, tvm.tirx.Var):
+                found[str(size.name)] = int(example.node.hint)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import tvm
@@ -26,10 +26,13 @@ from distir_ext.native.reports import record
 from distir_ext.params.matching import Params, Rename, renamed_to
 from distir_ext.session.model import Model
 from distir_ext.session.session import Session
+from distir_ext.structure.sizes import bind_sizes
 from distir_ext.text.logs import package_logger
 from distir_ext.text.tracebacks import short_tracebacks
 
 _LOGGER = package_logger("distir_ext.interop.torch")
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,7 +135,8 @@ def partition(
     - ``"fsdp"``: each parameter by its largest dimension that the devices divide, and the batch.
     - ``"auto"``: ``"fsdp"`` if the mesh has an axis of this name and none for tensor parallelism or
       experts; else the one of ``"hf"`` (if the model has rules for its layers), ``"tp"``, and on a
-      mesh with one axis ``"fsdp"``, that sends the fewest bytes. With open sizes the first one.
+      mesh with one axis ``"fsdp"``, that sends the fewest bytes; open sizes are those of the
+      example inputs for this. Those that do not fit the model are left out.
     - a dict: from names to styles of transformers (``"colwise"``), to styles of
       ``torch.distributed.tensor.parallel``, or to dims as :func:`distir_ext.annotate` takes them.
       Names have dots, with ``*`` for a part, or are written as torch.export writes them. Keys with
@@ -168,14 +172,19 @@ def partition(
     chosen = Axes(as_mesh(mesh, "the mesh to partition for"), dict(axes or {}))
     names = ModelNames(model)
     kinds = candidates(model, plan, chosen)
-    each_stated = {
-        kind: state_plan(model, names, kind, plan, chosen, min_elements) for kind in kinds
-    }
+    each_stated, refused = _of_each(
+        kinds, lambda kind: state_plan(model, names, kind, plan, chosen, min_elements)
+    )
     values = {
         value: each for stated in each_stated.values() for value, each in stated.values.items()
     }
     imported = import_with_names(model, example_inputs, dynamic_shapes, values)
-    best = _least([_annotated(names, imported, each_stated[kind], chosen, kind) for kind in kinds])
+    annotated, refused_late = _of_each(
+        list(each_stated), lambda kind: _annotated(names, imported, each_stated[kind], chosen, kind)
+    )
+    best = _least(list(annotated.values()), imported.open_sizes)
+    for kind, why in {**refused, **refused_late}.items():
+        best.stated.notes.append(f"auto: {kind!r} cannot be used: {why}")
     return Partitioned(
         build(best.mod, target, **options),
         best.mod,
@@ -186,6 +195,29 @@ def partition(
         tuple(best.stated.notes),
         _renamed(names, imported),
     )
+
+
+def _of_each(
+    kinds: Sequence[str], compute: Callable[[str], _Found]
+) -> tuple[dict[str, _Found], dict[str, str]]:
+    """Computes something of each plan; of several, those that do not fit are left out.
+
+    Returns:
+        By kind what was computed, and why it could not be.
+
+    Raises:
+        ValueError: None of them fits: the first one's.
+    """
+    found: dict[str, _Found] = {}
+    refused: dict[str, ValueError] = {}
+    for kind in kinds:
+        try:
+            found[kind] = compute(kind)
+        except ValueError as error:
+            refused[kind] = error
+    if not found:
+        raise next(iter(refused.values()))
+    return found, {kind: str(error) for kind, error in refused.items()}
 
 
 @dataclass(frozen=True)
@@ -214,27 +246,32 @@ def _annotated(
     return _Annotated(kind, stated, found, mod, shards)
 
 
-def _least(each: Sequence[_Annotated]) -> _Annotated:
+def _least(each: Sequence[_Annotated], sizes: Mapping[str, int]) -> _Annotated:
     """The one that sends the least, the first of those; of unknown sizes the first.
 
     One that shards no parameter sends nothing, and is chosen only where none does.
+
+    Args:
+        each: The model under several plans.
+        sizes: Those of the example inputs, for the sizes that are open.
     """
     if len(each) == 1:
         return each[0]
     kept = [one for one in each if one.shards] or list(each)
-    sent = [_bytes_sent(one.mod) for one in kept]
+    sent = [_bytes_sent(one.mod, sizes) for one in kept]
     known = [size for size in sent if size is not None]
     best = kept[sent.index(min(known))] if len(known) == len(kept) else kept[0]
+    of_example = ", with the sizes of the example inputs" if sizes else ""
     for one, size in zip(kept, sent, strict=True):
         what = "bytes per device of unknown number" if size is None else f"{size} bytes per device"
-        best.stated.notes.append(f"auto: {one.kind!r} sends {what}")
+        best.stated.notes.append(f"auto: {one.kind!r} sends {what}{of_example}")
     return best
 
 
-def _bytes_sent(mod: tvm.IRModule) -> int | None:
-    """Returns the bytes that each device sends in a step; None where sizes are symbolic."""
+def _bytes_sent(mod: tvm.IRModule, sizes: Mapping[str, int]) -> int | None:
+    """Returns the bytes that each device sends in a step; None where they depend on the data."""
     total = 0
-    for each in collectives(lower(mod)):
+    for each in collectives(lower(bind_sizes(mod, sizes))):
         if each.bytes_per_device is None:
             return None
         total += each.bytes_per_device * each.count
