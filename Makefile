@@ -117,7 +117,7 @@ asan tsan: $(PACKAGE) $(TEST_PACKAGES)
 	  LD_PRELOAD="$$($$compiler -print-file-name=lib$@.so) $$($$compiler -print-file-name=libstdc++.so)" \
 	    $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) || status=$$?; \
 	  for report in build/$@/report.*; do \
-	    if [ -e "$$report" ]; then cat "$$report"; status=1; fi; \
+	    if grep -qs "^SUMMARY:" "$$report"; then cat "$$report"; status=1; fi; \
 	  done; \
 	  exit $$status
 

@@ -14,7 +14,7 @@ from distir_ext.analysis.shardings import TensorShardings
 
 
 def _of_runs(mesh: dx.Mesh, exe: Any, main: str, estimate: Any) -> Iterator[Any]:
-    """The values and records of a session."""
+    """Objects and measurements of a session."""
     x, w = np.ones((16, 8), np.float32), np.ones((8, 16), np.float32)
     with dx.Session(mesh, workers="threads") as session:
         model = session.load(exe)

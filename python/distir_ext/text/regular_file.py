@@ -39,9 +39,11 @@ def read_file(path: Path, most_bytes: int) -> bytes:
         OSError: it cannot be read.
         ValueError: it is not a regular file, or is larger than ``most_bytes``.
     """
+    too_large = f"{path} has more than {most_bytes} bytes"
     with open_file(path) as file:
+        require(os.fstat(file.fileno()).st_size <= most_bytes, too_large)
         content = file.read(most_bytes + 1)
-    require(len(content) <= most_bytes, f"{path} has more than {most_bytes} bytes")
+    require(len(content) <= most_bytes, too_large)
     return content
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import resource
 import socket
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.connection.listeners import TOKEN
+from tests.saved.test_saving import annotated
 
+from distir_ext import hints, pipelines
 from distir_ext.launch import introductions
 from distir_ext.params.memory_file import MemoryFile
 from distir_ext.saved import module_text, saving, state
@@ -52,6 +55,40 @@ BEFORE_THE_PROOF = (
 )
 def test_numbers_are_those_of_the_code(sentence):
     assert sentence in re.sub(r"\s+", " ", PAGE.read_text("utf-8"))
+
+
+def test_files_are_read_up_to_their_limits(tmp_path):
+    """Refuses one byte more than the page says, of YAML, `program.json` and stores."""
+    file = tmp_path / "mine.yaml"
+    for read in (pipelines.load, hints.load):
+        file.write_bytes(b" " * yaml_text.MOST_BYTES)
+        read(file)
+        file.write_bytes(b" " * (yaml_text.MOST_BYTES + 1))
+        with pytest.raises(ValueError, match=r"mine\.yaml has more than 262144 bytes"):
+            read(file)
+    folder = tmp_path / "program"
+    saving.save(folder, annotated())
+    manifest = folder / "program.json"
+    text = manifest.read_text("utf-8")
+    manifest.write_text(text.ljust(saving._MOST_MANIFEST_BYTES))
+    saving.load(folder)
+    manifest.write_text(text.ljust(saving._MOST_MANIFEST_BYTES + 1))
+    with pytest.raises(ValueError, match=r"program\.json has more than 65536 bytes"):
+        saving.load(folder)
+    said = json.dumps({"addresses": ["127.0.0.1:1"]}).encode()
+    assert introductions._read(said.ljust(1 << 16), TOKEN, False).addresses == ["127.0.0.1:1"]
+    with pytest.raises(ValueError, match="65537 bytes"):
+        introductions._read(said.ljust((1 << 16) + 1), TOKEN, False)
+
+
+@pytest.mark.parametrize("read", [pipelines.load, hints.load])
+def test_yaml_has_no_anchors(read, tmp_path):
+    file = tmp_path / "mine.yaml"
+    doubled = "\n".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 64))
+    for text in (f"a0: &a0 [1]\n{doubled}", "passes: &a {}", "a: *b", "a: &a [*a]", "&a a: 1"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"mine\.yaml, line 1, .*anchors and aliases"):
+            read(file)
 
 
 def test_four_million_values():

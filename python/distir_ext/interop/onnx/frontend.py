@@ -106,6 +106,14 @@ class _Importer(ONNXGraphImporter):
         self.nodes: list[NodeValues] = []
         self.marks: dict[Any, int] = {}
 
+    def _parse_array(self, tensor_proto: Any) -> Any:
+        try:
+            return super()._parse_array(tensor_proto)
+        except Exception as error:
+            raise ValueError(
+                f"the elements of tensor {tensor_proto.name!r} cannot be read: {error}"
+            ) from error
+
     def _construct_nodes(self, graph: Any) -> None:
         for index, node in enumerate(graph.node):
             inputs = {name: self._nodes[name] for name in node.input if name in self._nodes}

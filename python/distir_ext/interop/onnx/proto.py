@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -9,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 try:
     import onnx
+    from onnx.external_data_helper import uses_external_data
 except ImportError as error:
     raise ImportError(
         f"dx.interop.onnx needs the package onnx: pip install 'distir-ext[onnx]' ({error})"
@@ -18,6 +22,10 @@ except ImportError as error:
 
 from distir_ext.interop.onnx.ir_model import is_ir_model, without_faults
 from distir_ext.interop.onnx.labels import node_label
+from distir_ext.text.regular_file import read_file
+
+_MOST_BYTES = 2**31 - 1
+"""Of a message of protobuf, which an ONNX file is."""
 
 Shape: TypeAlias = tuple[int | str | None, ...]
 """Sizes, names of symbolic sizes, None for what is not known."""
@@ -51,14 +59,15 @@ def model_proto(model: Any, weights: bool = False) -> Any:
 
     Raises:
         TypeError: It is none of these.
-        ValueError: The file or bytes are no ONNX model, or an ``onnx_ir.Model`` cannot be written.
+        ValueError: The file or bytes are no ONNX model; a tensor outside of it lies elsewhere than
+            beside it, or says more bytes than it has; or an ``onnx_ir.Model`` cannot be written.
         OSError: The file cannot be read.
     """
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        parsed = _parsed(path.read_bytes(), str(path))
+        parsed = _parsed(read_file(path, _MOST_BYTES), str(path))
         if weights:
             _read_external_data(parsed, path)
         return parsed
@@ -104,10 +113,50 @@ def _parsed(data: bytes, what: str) -> Any:
 
 
 def _read_external_data(model: Any, path: Path) -> None:
+    folder = path.resolve().parent
     try:
-        onnx.load_external_data_for_model(model, str(path.resolve().parent))
+        for tensor in _tensors_of(model):
+            if uses_external_data(tensor):
+                _check_size(tensor, folder)
+        onnx.load_external_data_for_model(model, str(folder))
     except Exception as error:
-        raise ValueError(f"{path}: its external data cannot be read: {error}") from error
+        reason = str(error) or type(error).__name__  # a MemoryError has no text
+        raise ValueError(f"{path}: its external data cannot be read: {reason}") from error
+
+
+def _check_size(tensor: Any, folder: Path) -> None:
+    """Refuses a tensor that would read more than its elements take; what is packed takes less."""
+    stated = {each.key: each.value for each in tensor.external_data}
+    size = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+    most = math.prod(tensor.dims) * size
+    if "length" in stated:
+        length = int(stated["length"])
+    else:
+        file = folder / stated.get("location", "")
+        length = (file.stat().st_size if file.is_file() else 0) - int(stated.get("offset", 0))
+    if length > most:
+        raise ValueError(
+            f"tensor {tensor.name!r} has {length} bytes outside of the file; its shape and type "
+            f"take {most}"
+        )
+
+
+def _tensors_of(model: Any) -> Iterator[Any]:
+    """All tensors: of the graph, of branches and loop bodies in it, and of functions."""
+    graphs, nodes = [model.graph], [each for function in model.functions for each in function.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield from graph.initializer
+            nodes += graph.node
+            continue
+        for attribute in nodes.pop().attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
+            graphs += attribute.graphs
 
 
 def nodes_of(model: Any) -> Iterator[Node]:
