@@ -264,7 +264,7 @@ def _written(
         places = writer.emit(relax_op.broadcast_to(places, list(extents)))
     if neutral is not None:
         made = writer.emit(relax_op.scatter_elements(x, places, updates, axis, reduction))
-        if reduction in ("max", "min") and "float" in str(x.ty.dtype):
+        if reduction not in _NEUTRAL and "float" in str(x.ty.dtype):
             # -inf changes nothing but for NaN, which stays whatever is written.
             made = writer.emit(relax_op.where(writer.emit(relax_op.isnan(x)), x, made))
         return made
