@@ -5,8 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "rules/call/ways.h"
 #include "rules/registry.h"
 
 namespace distir::decompose {
@@ -42,17 +44,45 @@ std::optional<Sharding> MadeSharding(const std::vector<bool>& made, Sharding who
   return whole;
 }
 
+bool IsJoin(const ir::Call& call) {
+  const rules::Operator* record = rules::FindOperator(call.op());
+  return record != nullptr && record->joined_dim != nullptr;
+}
+
+/*! \brief True if shards of a dimension of the result can be made of what operands have. */
+bool IsMade(const ir::Call& call, const rules::FactorRule& rule, size_t dim, int64_t shards) {
+  const rules::FactorList& factors = rule.results[0][dim];
+  return rule.IsMade(0, dim) || (IsJoin(call) && factors.size() == 1 &&
+                                 rules::HasOnlyShortOperands(rule, factors[0], shards));
+}
+
+/*! \brief Shardings of the tensors among a call's arguments, tuples flattened. */
+std::vector<Sharding> ShardingsOfArguments(const ir::Call& call, dialect::MeshTable* meshes) {
+  std::vector<Sharding> shardings;
+  for (const ir::Expr& arg : call.args()) {
+    ir::ForEachLeaf(arg.ty(), [&](const ir::Type& leaf) {
+      if (auto placed = ir::DTensorType::Cast(leaf); placed.defined()) {
+        shardings.push_back(meshes->ShardingOf(placed));
+      } else if (auto tensor = ir::TensorType::Cast(leaf); tensor.defined()) {
+        shardings.push_back(Sharding::Replicated(rules::ShardableRank(tensor)));
+      }
+    });
+  }
+  return shardings;
+}
+
 std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& target,
                                dialect::MeshTable* meshes) {
   rules::FactorRule rule = rules::RuleOf(rules::ViewCall(call, call.ty()));
   auto type = ir::TensorType::Cast(rules::StripDistribution(call.ty()));
+  const int root = meshes->RootOf(target);
+  const Sharding& wanted = meshes->ShardingOf(target);
   // Shards are put together by a reshape, which is not known to keep those of a symbolic size.
   std::vector<bool> made;
   for (size_t d = 0; d < rule.results[0].size(); ++d)
-    made.push_back(rule.IsMade(0, d) && ir::StaticDim(ir::ShapeOf(type)[d]) >= 0);
+    made.push_back(IsMade(call, rule, d, mesh::NumShards(wanted.dims[d])) &&
+                   ir::StaticDim(ir::ShapeOf(type)[d]) >= 0);
   if (std::find(made.begin(), made.end(), true) == made.end()) return std::nullopt;
-  const int root = meshes->RootOf(target);
-  const Sharding& wanted = meshes->ShardingOf(target);
   Sharding whole = Sharding::Replicated(static_cast<int>(made.size()));
   if (auto have = ir::DTensorType::Cast(call.ty()); have.defined()) {
     if (meshes->RootOf(have) != root) return std::nullopt;
@@ -69,8 +99,13 @@ std::optional<Creation> Create(const ir::Call& call, const ir::DTensorType& targ
   decided.factors.resize(rule.factors.size());
   rules::Project(rule, rule.results[0], *sharding, &decided.factors);
   decided.results = {*sharding};
-  return Creation{call, FindDecomposition(call.op()), std::move(rule), std::move(decided),
-                  target.device_mesh()};
+  if (IsJoin(call)) decided.operands = ShardingsOfArguments(call, meshes);
+  return Creation{call,
+                  FindDecomposition(call.op()),
+                  std::move(rule),
+                  std::move(decided),
+                  target.device_mesh(),
+                  nullptr};
 }
 
 }  // namespace
@@ -91,12 +126,23 @@ Creations::Creations(const ir::Function& function, dialect::MeshTable* meshes) {
     auto made = calls.find(var);
     if (made == calls.end()) return;
     if (auto creation = Create(made->second, ir::DTensorType::Cast(call.ty()), meshes)) {
+      creation->var = var;
       found_.emplace(call.get(), std::move(*creation));
       ++in_pieces[var];
     }
   });
   if (found_.empty()) return;
   auto uses = ir::CountUses(function);
+  // What a join joins is passed over once.
+  for (auto each = found_.begin(); each != found_.end();) {
+    const ffi::Object* var = each->second.var;
+    if (IsJoin(each->second.call) && uses[var] > 1) {
+      --in_pieces[var];
+      each = found_.erase(each);
+    } else {
+      ++each;
+    }
+  }
   for (const auto& [var, call] : calls) {
     if (uses[var] == in_pieces[var]) only_in_pieces_.insert(var);
   }

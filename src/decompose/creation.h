@@ -11,6 +11,9 @@
  *     lv1 = R.dist.redistribute(lv, mesh, "S[0]")
  *
  * becomes a DTensor (4, 1, 1), "S[0]", broadcast to (4, 1024, 64) and reshaped.
+ *
+ * So is a join of tensors that have too few elements to be sharded themselves, such as a block of
+ * zeros and all but the last of as many blocks as there are shards (decompose/joins.h).
  */
 #ifndef DISTIR_DECOMPOSE_CREATION_H_
 #define DISTIR_DECOMPOSE_CREATION_H_
@@ -29,7 +32,8 @@ struct Creation {
   rules::Decomposition decomposition;
   rules::FactorRule rule;
   rules::CallSharding sharding;
-  ir::DeviceMesh view;  // of the redistribution
+  ir::DeviceMesh view;     // of the redistribution
+  const ffi::Object* var;  // that the call is bound to
 };
 
 /*! \brief The redistributions of a function that have such a call before them. */

@@ -16,27 +16,27 @@ void Joins::Note(const ir::Var& var, const ir::Call& call) {
   if (parts_.Has(var)) noted_.emplace_back(var, call);
 }
 
-void Joins::Add(const ir::Call& call, const rules::Decision& decision) {
+void Joins::Add(const ir::Call& call, const rules::CallSharding& decided, int root) {
   const rules::Operator* record = rules::FindOperator(call.op());
   if (record == nullptr || record->joined_dim == nullptr) return;
   auto tuple = ir::Tuple::Cast(call.args()[0]);
   if (!tuple.defined()) return;
   const rules::OpView view = rules::ViewCall(call, rules::StripDistribution(call.ty()));
   const int dim = record->joined_dim(view);
-  const mesh::AxisList& axes = decision.call.sharding.results[0].dims[dim];
+  const mesh::AxisList& axes = decided.results[0].dims[dim];
   Join join;
   for (size_t i = 0; i < tuple.fields().size(); ++i) {
     const ir::Expr& operand = tuple.fields()[i];
-    mesh::Sharding sharding = decision.call.sharding.operands[i];
+    mesh::Sharding sharding = decided.operands[i];
     const int64_t extent = rules::StaticSizes(view.operands[i])[dim];
     rules::Part part = parts_.Of(operand, dim, extent);
     auto type = ir::DTensorType::Cast(part.of.ty());
     bool moves = !part.of.same_as(operand) && type.defined() && !axes.empty() &&
-                 meshes_.RootOf(type) == decision.call.root;
+                 meshes_.RootOf(type) == root;
     if (moves) {
       mesh::Sharding wanted = sharding;
       wanted.dims[dim] = axes;
-      moves = mesh::SameLayout(meshes_.Root(decision.call.root), meshes_.ShardingOf(type), wanted);
+      moves = mesh::SameLayout(meshes_.Root(root), meshes_.ShardingOf(type), wanted);
       if (moves) sharding = wanted;
     }
     if (moves) {

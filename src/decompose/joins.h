@@ -32,8 +32,10 @@ class Joins {
 
   /*! \brief Notes a binding; to be called for all of a function, in order. */
   void Note(const ir::Var& var, const ir::Call& call);
-  /*! \brief Adds a call that is decomposed so, if it joins tensors. */
-  void Add(const ir::Call& call, const rules::Decision& decision);
+  /*! \brief Adds a call that is decomposed so, on the mesh `root` of the table, if it joins
+   * tensors.
+   */
+  void Add(const ir::Call& call, const rules::CallSharding& sharding, int root);
   /*! \brief Finds the variables that joins have been the only users of. */
   void Finish(const ir::Function& function);
 

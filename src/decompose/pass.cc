@@ -76,10 +76,14 @@ class Decomposer : public ir::FunctionRewriter {
       const ir::Call& call = ir::BoundCall(binding);
       if (!call.defined()) return;
       joins_.Note(binding.var(), call);
+      if (const Creation* creation = creations_.Find(call);
+          creation != nullptr && calls_ == Calls::kAll)
+        joins_.Add(creation->call, creation->sharding,
+                   meshes_.RootOf(ir::DTensorType::Cast(call.ty())));
       if (calls_ == Calls::kUneven && !MayBeUneven(call, binding.var())) return;
       std::optional<Found> found = Find(call, &decisions_);
       if (!found || !Takes(call, *found)) return;
-      joins_.Add(call, found->decision);
+      joins_.Add(call, found->decision.call.sharding, found->decision.call.root);
       found_.emplace(call.get(), std::move(*found));
     });
     joins_.Finish(function);
@@ -107,18 +111,26 @@ class Decomposer : public ir::FunctionRewriter {
     CreditCall(var, call);
     Writer writer(&meshes_, inferred.device_mesh,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
-    DecomposedCall decomposed{call, rule, inferred.sharding};
+    const DecomposedCall decomposed = PlacedCall(call, rule, inferred.sharding, &writer);
+    BindAs(var, found.decomposition(decomposed, &writer), inferred, &writer);
+  }
+
+  /*! \brief A call with its operands, or what a join is traced to, placed as decided. */
+  DecomposedCall PlacedCall(const ir::Call& call, const rules::FactorRule& rule,
+                            const rules::CallSharding& sharding, Writer* writer) {
+    DecomposedCall placed{call, rule, sharding};
     ffi::Array<ir::Expr> args = call.args();
-    const std::vector<mesh::Sharding>* shardings = &inferred.sharding.operands;
+    const std::vector<mesh::Sharding>* shardings = &sharding.operands;
     if (const Join* join = joins_.Find(call)) {
       args.Set(0, ir::MakeTuple(ffi::Array<ir::Expr>(join->operands)));
       shardings = &join->shardings;
-      decomposed.parts = join->parts;
+      placed.parts = join->parts;
     }
-    args = writer.PlaceAll(RewriteAll(args), *shardings);
-    decomposed.call =
+    args = RewriteAll(args);
+    if (!shardings->empty()) args = writer->PlaceAll(args, *shardings);
+    placed.call =
         ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
-    BindAs(var, found.decomposition(decomposed, &writer), inferred, &writer);
+    return placed;
   }
 
   /*! \brief Credits the bindings written from here on to a call. */
@@ -144,10 +156,8 @@ class Decomposer : public ir::FunctionRewriter {
     CreditCall(var, creation.call);
     Writer writer(&meshes_, creation.view,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
-    const ir::Call& whole = creation.call;
-    ir::Call call = ir::MakeCall(whole.ty(), whole.op(), RewriteAll(whole.args()), whole.attrs(),
-                                 whole.ty_args(), whole.span());
-    ir::Expr result = creation.decomposition({call, creation.rule, creation.sharding}, &writer);
+    ir::Expr result = creation.decomposition(
+        PlacedCall(creation.call, creation.rule, creation.sharding, &writer), &writer);
     result = writer.Placed(result, meshes_.ShardingOf(type));
     if (!ir::StructurallyEqual(result.ty(), type))
       result = Emit(var.name(), dialect::MakeRedistribute(result, type));

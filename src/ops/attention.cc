@@ -210,7 +210,8 @@ ir::Expr DecomposeAttention(const DecomposedCall& call, Writer* w) {
 const Operators kAttention(
     "attention",
     {"batch, heads and groups of heads, sequence of the query, depth of the value", "",
-     "depth of query and key; sequences with a window",
+     "depth of query and key; sequences with a window; the bias, along keys that the shards do not "
+     "divide",
      "sequence of the key: maxima, sums and weighted values of the shards are reduced; of the "
      "query "
      "where it is masked: by its positions"},

@@ -114,7 +114,9 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
 const Operators kConvolutions(
     "convolution",
     {"batch, output channels, groups", "input channels: sum",
-     "spatial dimensions of one element or unknown extent; channels of blocked layouts",
+     "spatial dimensions of one element or unknown extent, or with fewer windows than shards; "
+     "channels "
+     "of blocked layouts",
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.conv1d", ConvRule<&ir::attrs::kConv1d, false>)
          .Adds(Accumulation::kProducts)

@@ -122,7 +122,8 @@ ir::Expr DecomposePool(const DecomposedCall& call, Writer* w) {
 const Operators kAdaptive(
     "pooling",
     {"batch, channels, windows one behind the other", "pixels of such a window: mean",
-     "spatial dimensions that the result's size does not divide"},
+     "spatial dimensions that the result's size does not divide, or that have fewer windows than "
+     "shards"},
     {Operator("relax.nn.adaptive_avg_pool1d", Adaptive<&ir::attrs::kAdaptivePool1d>)
          .Adds(Accumulation::kSums)
          .Pad(Padding::kParallel)
@@ -146,7 +147,8 @@ const Operators kPoolBackward("pooling",
                                    .Pad(Padding::kParallel)});
 const Operators kWindows(
     "pooling",
-    {"batch, channels", "", "spatial dimensions of one element or unknown extent",
+    {"batch, channels", "",
+     "spatial dimensions of one element or unknown extent, or with fewer windows than shards",
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.avg_pool1d", Pool<&ir::attrs::kPool1d, WindowKind::kMean>)
          .Adds(Accumulation::kSums)

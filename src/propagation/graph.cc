@@ -473,6 +473,7 @@ class GraphBuilder {
       node.results = {to[i]};
       node.name = name;
       node.blocked = blocked;
+      node.is_identity = true;
       graph_.nodes.push_back(std::move(node));
     }
   }

@@ -76,6 +76,7 @@ struct Node {
   ffi::String name;  // of the operator, for explanations
   dialect::Blocked blocked = {};
   const Crossing* crossing = nullptr;  // in the graph's crossings
+  bool is_identity = false;            // its slots hold the same tensor
 };
 
 /*! \brief A call of another function of the module. */

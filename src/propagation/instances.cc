@@ -58,6 +58,7 @@ class Unfolder {
       AddLink(node.rule, &node.name, node.operands, offset, node.results, offset);
       program_.links.back().blocked = node.blocked;
       program_.links.back().crossing = node.crossing;
+      program_.links.back().is_identity = node.is_identity;
     }
     open_.erase(&graph);
   }
@@ -96,6 +97,7 @@ class Unfolder {
       if (sizes.size() != program_.slots[to[i] + to_offset].info->sizes.size()) continue;
       AddLink(program_.identity_rules.Add(rules::IdentityRule(sizes)), &kCallName, {from[i]},
               from_offset, {to[i]}, to_offset);
+      program_.links.back().is_identity = true;
     }
   }
 

@@ -31,6 +31,9 @@ struct SlotState {
   const Source* stated = nullptr;  // what an annotation or a type says of it
   mesh::Sharding sharding;
   mesh::AxisList withheld = {};  // axes that it must not take now
+  /*! \brief The slot of a stated value that is the only reader of this one, a call's result; -1:
+   * none. The call is priced with what is stated. */
+  int read_as = -1;
 };
 
 /*! \brief A graph node with slots of the whole program, which Program::Operands and Results give.
@@ -43,6 +46,7 @@ struct Link {
   int num_results;
   dialect::Blocked blocked = {};
   const Crossing* crossing = nullptr;
+  bool is_identity = false;
 };
 
 /*! \brief Numbers that lie one behind the other. */
@@ -103,6 +107,9 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  * (rules/call/ways.h).
  *
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
+ *
+ * In the end, a call whose result is read only where its sharding is stated is priced with what is
+ * stated, and the result stays as it is computed then.
  *
  * Stated slots never change, but for dimensions that are open, which take axes behind those that
  * are stated. A statement with a priority above 0 is withheld from its tensor, and its dimension is

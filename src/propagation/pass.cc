@@ -15,10 +15,10 @@
 #include "ir/notes.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
-#include "propagation/batch_dims.h"
 #include "propagation/copied_heads.h"
 #include "propagation/emission/emit.h"
 #include "propagation/instances.h"
+#include "propagation/merged_dims.h"
 #include "rules/tir/rule.h"
 #include "support/error.h"
 
@@ -147,7 +147,8 @@ class Propagation {
       if (auto function = ir::Function::Cast(base); function.defined()) emitter.Keep(function);
     }
     for (const ir::GlobalVar& root : roots) {
-      const Program program = SolvedProgram(root);
+      Program program = SolvedProgram(root);
+      while (KeepApart(program)) program = SolvedProgram(root);
       RequireOutside(program);
       emitter.EmitRoot(program, root.name());
     }
@@ -182,6 +183,26 @@ class Propagation {
       if (copied.empty()) return program;
       Open(copied);
     }
+  }
+
+  /*! \brief Writes functions of a program on dimensions that reshapes merge or split though they
+   * are sharded; false if that changes nothing. */
+  bool KeepApart(const Program& program) {
+    std::vector<std::pair<FunctionGraph*, ir::Function>> written;
+    for (const auto& [function, graph] : graphs_) {
+      std::vector<Dims>& apart = apart_[function];
+      const size_t known = apart.size();
+      for (Dims& dims : StridedDims(program, *graph)) {
+        if (!HasDims(apart, dims)) apart.push_back(std::move(dims));
+      }
+      if (apart.size() == known) continue;
+      ir::Function separated = SeparateDims(graph->function, apart);
+      if (!separated.same_as(graph->function))
+        written.emplace_back(graph.get(), std::move(separated));
+    }
+    for (auto& [graph, function] : written) *graph = MakeGraph(graph->name, function);
+    ir::Count("functions with separate dimensions", static_cast<int64_t>(written.size()));
+    return !written.empty();
   }
 
   void Open(const std::vector<StatedDim>& copied) {
@@ -225,12 +246,17 @@ class Propagation {
   const FunctionGraph& GraphOf(const ir::GlobalVar& gv) {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
-      auto graph = std::make_unique<FunctionGraph>(BuildGraph(
-          gv.name(), SeparateBatchDims(participants_.FunctionOf(gv)), &meshes_, &kernels_,
-          [this](const ir::GlobalVar& callee) { return participants_.IsRelaxFunction(callee); }));
+      auto graph = std::make_unique<FunctionGraph>(
+          MakeGraph(gv.name(), SeparateBatchDims(participants_.FunctionOf(gv))));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }
     return *it->second;
+  }
+
+  FunctionGraph MakeGraph(const std::string& name, const ir::Function& function) {
+    return BuildGraph(name, function, &meshes_, &kernels_, [this](const ir::GlobalVar& callee) {
+      return participants_.IsRelaxFunction(callee);
+    });
   }
 
   ir::IRModule mod_;
@@ -239,6 +265,7 @@ class Propagation {
   rules::KernelTable kernels_;
   planning::Planner planner_;
   std::map<const ffi::Object*, std::unique_ptr<FunctionGraph>> graphs_;
+  std::map<const ffi::Object*, std::vector<Dims>> apart_;  // dimensions to separate, by function
   ir::FunctionNames names_;
 };
 

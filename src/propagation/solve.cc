@@ -9,6 +9,7 @@
 #include "propagation/solving/links_of_slots.h"
 #include "propagation/solving/meshes.h"
 #include "rules/call/call_cost.h"
+#include "rules/call/call_sharding.h"
 #include "rules/call/projection.h"
 #include "rules/call/ways.h"
 
@@ -41,6 +42,10 @@ class AxisSolver {
       Drain(Stage::kAgreed);
       EnqueueWaiting();
       Drain(Stage::kConflicts);
+    }
+    for (const Link& link : program_.links) {
+      if (link.is_identity && !link.blocked.forward && !link.blocked.backward)
+        PriceAsRead(program_.Operands(link)[0], program_.Results(link)[0]);
     }
   }
 
@@ -365,6 +370,37 @@ class AxisSolver {
     }
     return rules::CallCost(&planner_, meshes_.Root(root), *link.rule, std::move(known[0]),
                            std::move(known[1]));
+  }
+
+  /*! \brief Prices the call that makes a value with the sharding that is stated of its only reader,
+   * and leaves the value as it is computed then. */
+  void PriceAsRead(int made, int read) {
+    SlotState& slot = program_.slots[made];
+    const SlotState& stated = program_.slots[read];
+    if (stated.stated == nullptr || slot.stated != nullptr || stated.root != slot.root ||
+        slot.root == kNoRoot || users_[made].size() != 2 || stated.sharding == slot.sharding)
+      return;
+    const Link& maker = program_.links[users_[made][0]];
+    const IntRange operands = program_.Operands(maker), results = program_.Results(maker);
+    if (maker.is_identity || maker.crossing != nullptr || results.size() != 1 ||
+        results[0] != made || operands.size() == 0)
+      return;
+    slot.read_as = read;
+    std::vector<const mesh::Sharding*> shardings;
+    std::vector<double> elements;
+    rules::PricedTensors priced[2];
+    for (int operand : operands) {
+      const SlotState& state = program_.slots[operand];
+      const bool is_placed = !state.info->is_constant && state.root == slot.root;
+      shardings.push_back(is_placed ? &state.sharding : nullptr);
+      elements.push_back(state.info->elements);
+      priced[0].Add(shardings.back(), state.info->sizes, state.info->bytes());
+    }
+    priced[1].Add(&stated.sharding, slot.info->sizes, slot.info->bytes());
+    const rules::CallCost cost(&planner_, meshes_.Root(slot.root), *maker.rule,
+                               std::move(priced[0]), std::move(priced[1]));
+    slot.sharding =
+        rules::DecideCall(*maker.rule, shardings, {&stated.sharding}, elements, cost).results[0];
   }
 
   void Apply(const rules::FactorRule& rule, const View& view, const FactorShardings& merged) {

@@ -15,7 +15,7 @@
 #include "ir/rewriter.h"
 #include "ir/tvm/pass.h"
 #include "lower/stages/virtual_stages.h"
-#include "propagation/batch_dims.h"
+#include "propagation/merged_dims.h"
 #include "propagation/pass.h"
 #include "stages/stage_meshes.h"
 #include "stages/stage_plan.h"

@@ -59,6 +59,8 @@ SENT = [
     (lambda x: shifted(x, ROWS), X, ROW),
     (lambda c, x: R.concat([c, x], 0), {"c": (1, COLUMNS), "x": (LAST, COLUMNS)}, ROW),
     (lambda x: R.concat([shifted(x, 6), x], 1), {"x": (6, 512)}, 512 * 4),
+    # As many blocks as shards, each with the one before it.
+    (lambda x: R.concat([shifted(x, 4), x], 1), {"x": (4, 512)}, 512 * 4),
     (lambda x: reflected(x, ROWS), X, ROW),
     (lambda x: R.concat([cut(x, 0, 7), R.ones(relax.ShapeExpr([1, 4]), "float32")], 0),
      {"x": (8, 4)}, 0),

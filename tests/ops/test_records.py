@@ -181,13 +181,9 @@ PATTERNS = {
     "optimize/defer_reductions.cc": {"relax.add", "relax.subtract"},
     "optimize/fuse_all_reduce_norm.cc": {"relax.add", "relax.nn.rms_norm"},
     "padding/pad_function.cc": {"relax.divide", "relax.shape_of"},
-    "propagation/batch_dims.cc": {
-        "relax.matmul",
-        "relax.nn.log_softmax",
-        "relax.nn.softmax",
-        "relax.reshape",
-    },
     "propagation/graph.cc": {"relax.shape_of"},
+    "propagation/merged_dims.cc": {"relax.matmul", "relax.reshape"},
+    "propagation/separated_call.cc": {"relax.nn.nll_loss"},
 }
 
 

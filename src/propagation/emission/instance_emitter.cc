@@ -371,8 +371,9 @@ class InstanceEmitter : public PlacementRewriter {
     tensors_.Clear();
     for (int slot : node.results) {
       const SlotState& state = solved_.StateOf(slot);
+      const SlotState& wanted = state.read_as < 0 ? state : program_.slots[state.read_as];
       tensors_.root = std::max(tensors_.root, state.root);
-      tensors_.results.push_back(&state.sharding);
+      tensors_.results.push_back(&wanted.sharding);
       tensors_.result_infos.push_back(state.info);
     }
     types_.clear();

@@ -63,21 +63,6 @@ AxisList ExtendByOthers(AxisList base, const Candidates& candidates, size_t fact
   return base;
 }
 
-/*! \brief True if a result has all the elements, and no operand enough of them, for the shards of a
- * factor: every shard of the result takes its elements from whole operands, or from tensors that
- * these are parts of (rules/parts.h). */
-bool HasOnlyShortOperands(const FactorRule& rule, size_t factor, const AxisList& axes) {
-  if (!rule.factors[factor].moves()) return false;
-  for (const TensorFactors& tensor : rule.operands) {
-    for (const FactorList& dim : tensor) {
-      if (!dim.empty() && dim[0] == static_cast<int>(factor) &&
-          dim.HasRoomFor(mesh::NumShards(axes)))
-        return false;
-    }
-  }
-  return true;
-}
-
 bool IsReplicated(const Sharding* sharding) {
   return sharding == nullptr || sharding->IsReplicated();
 }
@@ -139,7 +124,7 @@ CallSharding ShardingOfCall(const FactorRule& rule, const std::vector<const Shar
   // Nothing is exchanged for these, so they have what axes the others leave.
   const auto from_whole =
       std::stable_partition(choices.begin(), choices.end(), [&rule](const FactorChoice& choice) {
-        return !HasOnlyShortOperands(rule, choice.factor, choice.axes);
+        return !HasOnlyShortOperands(rule, choice.factor, mesh::NumShards(choice.axes));
       });
   const std::vector<FactorChoice> last(from_whole, choices.end());
   choices.erase(from_whole, choices.end());

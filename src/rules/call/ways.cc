@@ -206,6 +206,17 @@ void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
   }
 }
 
+bool HasOnlyShortOperands(const FactorRule& rule, size_t factor, int64_t shards) {
+  if (!rule.factors[factor].moves()) return false;
+  for (const TensorFactors& tensor : rule.operands) {
+    for (const FactorList& dim : tensor) {
+      if (!dim.empty() && dim[0] == static_cast<int>(factor) && dim.HasRoomFor(shards))
+        return false;
+    }
+  }
+  return true;
+}
+
 FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& choices) {
   FactorShardings factors(rule.factors.size());
   AxisList taken;

@@ -39,6 +39,11 @@ FactorShardings Assign(const FactorRule& rule, const std::vector<FactorChoice>& 
 void DropDisordered(const FactorRule& rule, const std::vector<int>& chosen,
                     FactorShardings* factors);
 
+/*! \brief True if no operand has an element for each of this many shards of a factor along which
+ * elements move: every shard of the result takes its elements from whole operands, or from tensors
+ * that these are parts of (rules/parts.h). */
+bool HasOnlyShortOperands(const FactorRule& rule, size_t factor, int64_t shards);
+
 /*! \brief Axes that one tensor of a call gives the factors. */
 struct TensorChoice {
   const TensorFactors* tensor;

@@ -45,13 +45,20 @@ BY_SAMPLE = {
     "add": (lambda c, n, p: c.at[jnp.arange(B), p].add(n), (CACHE, NEW, PLACES)),
     "set labels": (lambda x, p: x.at[jnp.arange(B), p].set(1), (LOGITS.astype("int32"), PLACES)),
 }
+SEVERAL = jnp.array([3, 3, 50, -1])
 SINGLE = {
     "first": (lambda x: x.at[0].set(1), 0),
     "last rows": (lambda x: x.at[-2:].set(x[0, 0] * 0 + 2), None),
     "traced": (lambda x, i: x.at[i].set(1), 0),
     "outside": (lambda x, i: x.at[i + 40].add(x[0, 0] * 0 + 1), None),
     "product": (lambda x, i: x.at[i].multiply(3), 0),
-    "several": (lambda x: x.at[jnp.array([3, 3, 50, -1])].add(2), 0),
+    "several": (lambda x: x.at[SEVERAL].add(2), 0),
+    "several set": (lambda x: x.at[SEVERAL].set(jnp.arange(4.0)[:, None] * 1), 0),
+    "several largest": (lambda x: x.at[SEVERAL].max(2), 0),
+    "several smallest": (lambda x: x.at[SEVERAL].min(-2), 0),
+    "several of NaN": (lambda x: (x + jnp.nan).at[SEVERAL].max(2), 0),
+    "several of bool": (lambda x: (x > 0).at[SEVERAL].set(True), 0),
+    "several integers": (lambda x: x.astype("int8").at[SEVERAL].min(-2), 0),
 }
 
 

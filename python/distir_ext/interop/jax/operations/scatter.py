@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
 from tvm.relax import op as relax_op
@@ -239,14 +240,19 @@ def _written(
 ) -> relax.Expr:
     """A tensor with updates at places along one axis; those outside of it are left out.
 
-    They go to a spare place behind it, or change nothing where a number does.
+    They go to a spare place behind it, or change nothing where a number does; of rows that are
+    replaced, each looks up its update.
     """
     shape, dtype = sizes_of(x), str(places.ty.dtype)
     extents, behind = sizes_of(updates), writer.write_out(writer.number(shape[axis], dtype))
     low = writer.emit(relax_op.greater_equal(places, relax.const(0, dtype)))
     high = writer.emit(relax_op.less(places, behind))
     inside = writer.emit(relax_op.logical_and(low, high))
-    neutral = None if str(x.ty.dtype) == "bool" else _NEUTRAL.get(reduction)
+    ones = [size for dim, size in enumerate(sizes_of(places)) if dim != axis]
+    is_of_rows = axis == 0 and all(writer.program.algebra.is_same(size, 1) for size in ones)
+    if reduction == "update" and is_of_rows:
+        return _rows_replaced(writer, x, places, inside, updates)
+    neutral = _neutral(str(x.ty.dtype), reduction)
     if neutral is not None:
         changes_nothing = relax.const(neutral, str(x.ty.dtype))
         updates = writer.write_out(
@@ -257,11 +263,56 @@ def _written(
     if not writer.is_shaped(places, extents):
         places = writer.emit(relax_op.broadcast_to(places, list(extents)))
     if neutral is not None:
-        return writer.emit(relax_op.scatter_elements(x, places, updates, axis, reduction))
+        made = writer.emit(relax_op.scatter_elements(x, places, updates, axis, reduction))
+        if reduction not in _NEUTRAL and "float" in str(x.ty.dtype):
+            # -inf changes nothing but for NaN, which stays whatever is written.
+            made = writer.emit(relax_op.where(writer.emit(relax_op.isnan(x)), x, made))
+        return made
     edges = [(0, 1 if dim == axis else 0) for dim in range(len(shape))]
     wide = padded(writer, x, edges, [0] * len(shape), 0)
     made = writer.emit(relax_op.scatter_elements(wide, places, updates, axis, reduction))
     return sliced(writer, made, [0] * len(shape), shape)
+
+
+def _neutral(dtype: str, reduction: str) -> float | None:
+    """A number that changes nothing, whatever it is combined with; None where there is none."""
+    if dtype == "bool" or reduction == "update":
+        return None
+    if reduction in _NEUTRAL:
+        return _NEUTRAL[reduction]
+    if "float8" in dtype or "float4" in dtype or "float6" in dtype:
+        return None  # some have no infinity
+    if "float" in dtype:
+        return -math.inf if reduction == "max" else math.inf
+    limits = np.iinfo(dtype)
+    return int(limits.min if reduction == "max" else limits.max)
+
+
+def _rows_replaced(
+    writer: Writer, x: relax.Expr, places: relax.Expr, inside: relax.Expr, updates: relax.Expr
+) -> relax.Expr:
+    """A tensor of which rows are replaced, by the last of the updates that name them.
+
+    Every row looks up the update that it gets, so none of a sharded tensor is moved.
+    """
+    count, *_ = sizes_of(updates)
+    number_of_rows, *rest = sizes_of(x)
+    inside = reshaped(writer, inside, [count])
+    places = reshaped(writer, places, [count])
+    zero = relax.const(0, "int32")
+    order = writer.emit(relax_op.add(numbers(writer, count, "int32"), relax.const(1, "int32")))
+    order = writer.emit(relax_op.where(inside, order, zero))
+    places = writer.emit(relax_op.where(inside, places, relax.const(0, str(places.ty.dtype))))
+    none = writer.emit(relax_op.zeros([number_of_rows], "int32"))
+    last = writer.emit(relax_op.scatter_elements(none, places, order, 0, "max"))
+    row = writer.emit(
+        relax_op.maximum(writer.emit(relax_op.subtract(last, relax.const(1, "int32"))), zero)
+    )
+    new = writer.emit(relax_op.take(updates, row, axis=0))
+    is_written = writer.emit(relax_op.greater(last, zero))
+    if rest:
+        is_written = reshaped(writer, is_written, [number_of_rows, *[1] * len(rest)])
+    return writer.emit(relax_op.where(is_written, new, x))
 
 
 def _reductions(op: Operation) -> list[str]:

@@ -1,0 +1,313 @@
+// Writes calls on separate dimensions, and proves by factor rules that they compute the same.
+#include "propagation/separated_call.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "ir/build.h"
+#include "ir/symbolic.h"
+#include "rules/call/infer_type.h"
+#include "rules/factor/axes.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
+
+namespace distir::propagation {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+using rules::Factor;
+using rules::FactorList;
+using rules::FactorRule;
+using rules::TensorFactors;
+
+/*! \brief The dimensions of each factor of a call that are merged in it. */
+using Parts = std::vector<const Dims*>;
+
+/*! \brief The dimensions of one tensor, those of merged factors apart; nullopt where such a factor
+ * is only a part of one. */
+std::optional<Separated> Apart(const ir::TensorType& type, const TensorFactors& factors,
+                               const Parts& parts) {
+  Separated apart;
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
+  for (size_t d = 0; d < factors.size(); ++d) {
+    const bool is_merged = std::any_of(factors[d].begin(), factors[d].end(),
+                                       [&parts](int f) { return parts[f] != nullptr; });
+    if (is_merged && factors[d].size() != 1) return std::nullopt;
+    apart.push_back(is_merged ? *parts[factors[d][0]] : Dims{shape[d]});
+  }
+  return apart;
+}
+
+/*! \brief Gives an operand that an elementwise call broadcasts along a merged dimension as many
+ * dimensions of size 1 as the dimension is separated into. */
+void Broadcast(const Separated& result, Separated* operand) {
+  for (size_t d = 0; d < operand->size(); ++d) {
+    const size_t along = result.size() - operand->size() + d;
+    if ((*operand)[d].size() == 1 && ir::StaticDim((*operand)[d][0]) == 1)
+      (*operand)[d].resize(result[along].size(), (*operand)[d][0]);
+  }
+}
+
+/*! \brief The attributes with dimensions numbered as in `separated`; null where one names a merged
+ * dimension and needs a single one. */
+std::optional<ir::Node> Renumbered(const ir::Node& attrs, const Separated& separated) {
+  if (!attrs.defined()) return attrs;
+  const int rank = static_cast<int>(separated.size());
+  std::vector<int64_t> first = {0};  // of each dimension, its first one apart
+  for (const Dims& dims : separated)
+    first.push_back(first.back() + static_cast<int64_t>(dims.size()));
+  ir::Node renumbered = attrs;
+  const std::vector<ffi::Any> fields = ir::ListFields(attrs);
+  for (size_t i = 0; i < fields.size(); i += 2) {
+    const auto name = fields[i].cast<ffi::String>();
+    const ffi::Any& value = fields[i + 1];
+    const auto axes = name == "axis" || name == "axes" ? rules::ReadAxes(value, rank)
+                                                       : std::optional<std::vector<int>>();
+    if (!axes) continue;
+    ffi::Array<int64_t> apart;
+    for (int axis : *axes) {
+      if (axis < 0 || axis >= rank) return std::nullopt;
+      for (int64_t d = first[axis]; d < first[axis + 1]; ++d) apart.push_back(d);
+    }
+    const bool is_single = value.as<int64_t>().has_value();
+    if (is_single && apart.size() != 1) return std::nullopt;
+    renumbered =
+        ir::WithField(renumbered, name.c_str(), is_single ? ffi::Any(apart[0]) : ffi::Any(apart));
+  }
+  return renumbered;
+}
+
+/*!
+ * \brief Order of the separate dimensions in which a call takes its first operand; empty: as they
+ * are. The classes of a loss stand behind the first dimension, whatever others there are: (4 * 8,
+ * classes) becomes (4, classes, 8).
+ */
+std::vector<int64_t> OrderOfFirst(const ir::Call& call, const Separated& apart) {
+  std::vector<int64_t> order;
+  if (!ir::IsOp(call.op(), "relax.nn.nll_loss") || apart.size() != 2) return order;
+  const int64_t rank = static_cast<int64_t>(apart[0].size()) + 1;
+  if (rank == 2) return order;
+  for (int64_t d : {int64_t{0}, rank - 1}) order.push_back(d);
+  for (int64_t d = 1; d < rank - 1; ++d) order.push_back(d);
+  return order;
+}
+
+template <typename List>
+List InOrderOf(const std::vector<int64_t>& order, const List& all) {
+  if (order.size() != all.size()) return all;
+  List ordered;
+  for (int64_t i : order) ordered.push_back(all[i]);
+  return ordered;
+}
+
+/*! \brief Matches the rule of a call with that of a call on separate dimensions. */
+class RuleMatch {
+ public:
+  /*! \param first_order As SeparatedCall has it. */
+  RuleMatch(const FactorRule& merged, const FactorRule& apart, const Parts& parts,
+            const std::vector<int64_t>& first_order)
+      : merged_(merged), apart_(apart), parts_(parts), first_order_(first_order) {}
+
+  bool Holds() {
+    return Match(merged_.operands, apart_.operands, first_order_) &&
+           Match(merged_.results, apart_.results, {});
+  }
+
+ private:
+  bool Match(const std::vector<TensorFactors>& merged, const std::vector<TensorFactors>& apart,
+             const std::vector<int64_t>& first_order) {
+    if (merged.size() != apart.size()) return false;
+    for (size_t t = 0; t < merged.size(); ++t) {
+      std::vector<FactorList> expected;  // ids of factors, or of parts of them
+      for (const FactorList& dim : merged[t]) {
+        const bool is_merged = dim.size() == 1 && parts_[dim[0]] != nullptr;
+        if (!is_merged && !dim.empty()) expected.push_back(Ids(dim));
+        for (size_t k = 0; is_merged && k < parts_[dim[0]]->size(); ++k)
+          expected.push_back({Id(dim[0], k)});
+      }
+      if (t == 0) expected = InOrderOf(first_order, expected);
+      // Dimensions without factors are of size 1, or need replication in both.
+      std::vector<FactorList> found;
+      for (const FactorList& dim : apart[t]) {
+        if (!dim.empty()) found.push_back(dim);
+      }
+      if (expected.size() != found.size()) return false;
+      for (size_t d = 0; d < found.size(); ++d) {
+        if (expected[d].size() != found[d].size()) return false;
+        for (size_t k = 0; k < found[d].size(); ++k) {
+          if (!MatchFactor(expected[d][k], found[d][k])) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  FactorList Ids(const FactorList& dim) {
+    FactorList ids;
+    for (int f : dim) ids.push_back(Id(f, 0));
+    return ids;
+  }
+
+  int Id(int factor, size_t part) {
+    const auto key = std::make_pair(factor, part);
+    auto [found, is_new] = ids_.try_emplace(key, static_cast<int>(factors_.size()));
+    if (is_new) factors_.push_back(factor);
+    return found->second;
+  }
+
+  bool MatchFactor(int id, int apart) {
+    const Factor& factor = merged_.factors[factors_[id]];
+    if (!(factor.kind == apart_.factors[apart].kind)) return false;
+    const auto one = match_.try_emplace(id, apart).first;
+    const auto other = back_.try_emplace(apart, id).first;
+    return one->second == apart && other->second == id;
+  }
+
+  const FactorRule& merged_;
+  const FactorRule& apart_;
+  const Parts& parts_;
+  const std::vector<int64_t>& first_order_;
+  std::map<std::pair<int, size_t>, int> ids_;
+  std::vector<int> factors_;  // by id
+  std::map<int, int> match_, back_;
+};
+
+/*! \brief The dimensions that the factors of a call are separated into; nullopt where one of them
+ * cannot be, or operands disagree. */
+std::optional<Parts> PartsOf(const FactorRule& rule,
+                             const std::vector<const Separated*>& operands) {
+  Parts parts(rule.factors.size(), nullptr);
+  for (size_t t = 0; t < operands.size(); ++t) {
+    for (size_t d = 0; operands[t] != nullptr && d < operands[t]->size(); ++d) {
+      const Dims& dims = (*operands[t])[d];
+      if (dims.size() < 2) continue;
+      const FactorList& list = rule.operands[t][d];
+      if (list.size() != 1) return std::nullopt;
+      if (!rule.factors[list[0]].Is<rules::ParallelFactor>() && !rule.IsCombined(list[0]))
+        return std::nullopt;
+      const Dims*& known = parts[list[0]];
+      if (known != nullptr && !SameDims(*known, dims)) return std::nullopt;
+      known = &dims;
+    }
+  }
+  return parts;
+}
+
+/*! \brief The call with other attributes and operands, typed; null if it cannot be typed. */
+ir::Call Typed(const ir::Call& call, const ir::Node& attrs, const std::vector<Dims>& operands,
+               const std::vector<ir::TensorType>& types) {
+  std::vector<ir::Expr> tensors;
+  for (size_t t = 0; t < operands.size(); ++t) {
+    const ffi::Array<ir::Expr> shape(operands[t].begin(), operands[t].end());
+    tensors.push_back(ir::MakeVar("operand", ir::MakeTensorType(shape, types[t]), false));
+  }
+  auto with = [&](const ir::Type& type) {
+    return ir::MakeCall(type, call.op(), WithTensors(call, tensors), attrs, call.ty_args());
+  };
+  try {
+    return with(rules::InferGlobalType(with(ir::Type())));
+  } catch (const ffi::Error&) {
+    return ir::Call();  // the operator takes no tensors of so many dimensions
+  }
+}
+
+bool HasShape(const ir::Type& type, const Dims& shape) {
+  const auto tensor = ir::TensorType::Cast(type);
+  if (!tensor.defined() || !ir::HasKnownShape(tensor)) return false;
+  const ir::NodeArray<ir::Expr>& dims = ir::ShapeOf(tensor);
+  return SameDims(Dims(dims.begin(), dims.end()), shape);
+}
+
+}  // namespace
+
+bool SameDims(const Dims& a, const Dims& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), ir::SameDim);
+}
+
+bool HasDims(const std::vector<Dims>& all, const Dims& dims) {
+  return std::any_of(all.begin(), all.end(),
+                     [&dims](const Dims& each) { return SameDims(each, dims); });
+}
+
+std::optional<Dims> KnownShape(const ir::Expr& value) {
+  const ir::TensorType type = ir::TensorType::Cast(value.ty());
+  if (!type.defined() || !ir::HasKnownShape(type)) return std::nullopt;
+  const ir::NodeArray<ir::Expr>& dims = ir::ShapeOf(type);
+  return Dims(dims.begin(), dims.end());
+}
+
+Dims Flat(const Separated& separated) {
+  Dims all;
+  for (const Dims& dims : separated) all.insert(all.end(), dims.begin(), dims.end());
+  return all;
+}
+
+ffi::Array<ir::Expr> WithTensors(const ir::Call& call, const std::vector<ir::Expr>& tensors) {
+  auto next = tensors.begin();
+  ffi::Array<ir::Expr> args;
+  for (const ir::Expr& arg : call.args()) {
+    if (ir::TensorType::Is(arg.ty())) {
+      args.push_back(*next++);
+    } else if (auto tuple = ir::Tuple::Cast(arg); tuple.defined()) {
+      ffi::Array<ir::Expr> fields;
+      for (const ir::Expr& field : tuple.fields())
+        fields.push_back(ir::TensorType::Is(field.ty()) ? *next++ : field);
+      args.push_back(ir::MakeTuple(fields));
+    } else {
+      args.push_back(arg);
+    }
+  }
+  return args;
+}
+
+std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type,
+                                      const std::vector<const Separated*>& operands) {
+  const rules::Operator* record = rules::FindOperator(call.op());
+  if (record == nullptr || record->shape_argument >= 0 || !rules::HasRule(call))
+    return std::nullopt;
+  const rules::OpView view = rules::ViewCall(call, type);
+  if (view.results.size() != 1 || !ir::TensorType::Is(type)) return std::nullopt;
+  for (const ir::Expr& arg : call.args()) {
+    if (ir::TupleType::Is(arg.ty()) && !ir::Tuple::Is(arg)) return std::nullopt;
+  }
+  for (const auto* tensors : {&view.operands, &view.results}) {
+    if (!std::all_of(tensors->begin(), tensors->end(), ir::HasKnownShape)) return std::nullopt;
+  }
+  const FactorRule rule = rules::RuleOf(view);
+  const std::optional<Parts> parts = PartsOf(rule, operands);
+  if (!parts) return std::nullopt;
+
+  std::vector<Separated> apart;
+  for (size_t t = 0; t < view.operands.size(); ++t) {
+    std::optional<Separated> operand = Apart(view.operands[t], rule.operands[t], *parts);
+    if (!operand) return std::nullopt;
+    apart.push_back(std::move(*operand));
+  }
+  std::optional<Separated> result = Apart(view.results[0], rule.results[0], *parts);
+  if (!result) return std::nullopt;
+  SeparatedCall separated{{}, {}, OrderOfFirst(call, apart.front()), std::move(*result)};
+  for (Separated& operand : apart) {
+    if (record->is_elementwise) Broadcast(separated.result, &operand);
+    separated.operands.push_back(Flat(operand));
+  }
+
+  // Some attributes number the dimensions of the first operand, others those of the result.
+  for (const Separated& numbered : {apart.front(), separated.result}) {
+    const std::optional<ir::Node> attrs = Renumbered(call.attrs(), numbered);
+    if (!attrs) continue;
+    std::vector<Dims> shapes = separated.operands;
+    shapes[0] = InOrderOf(separated.first_order, shapes[0]);
+    const ir::Call written = Typed(call, *attrs, shapes, view.operands);
+    if (!written.defined() || !HasShape(written.ty(), Flat(separated.result))) continue;
+    const FactorRule separate_rule = rules::RuleOf(rules::ViewCall(written, written.ty()));
+    if (!RuleMatch(rule, separate_rule, *parts, separated.first_order).Holds()) continue;
+    separated.attrs = *attrs;
+    return separated;
+  }
+  return std::nullopt;
+}
+
+}  // namespace distir::propagation
