@@ -7,6 +7,8 @@
 
 #include "dialect/operators/annotation.h"
 #include "ir/rewriter.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
 
 namespace distir::autosharding {
 
@@ -17,16 +19,6 @@ std::vector<ir::Binding> BindingsOf(const ir::Function& function) {
   ir::VisitBindings(function.body(),
                     [&](const ir::Binding& binding) { bindings.push_back(binding); });
   return bindings;
-}
-
-/*! \brief True if a call only gives its operand another shape. */
-bool IsView(const ir::Expr& op) {
-  static constexpr const char* kViews[] = {"relax.reshape", "relax.expand_dims", "relax.squeeze",
-                                           "relax.flatten"};
-  for (const char* name : kViews) {
-    if (ir::IsOp(op, name)) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -58,7 +50,8 @@ Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
       } else {
         work.computing = estimate.SecondsOf(bindings[i]);
       }
-      work.is_view = IsView(call.op());
+      const rules::Operator* record = rules::FindOperator(call.op());
+      work.is_view = record != nullptr && record->is_view;
     }
   }
 }

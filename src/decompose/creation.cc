@@ -133,7 +133,7 @@ Creations::Creations(const ir::Function& function, dialect::MeshTable* meshes) {
   });
   if (found_.empty()) return;
   auto uses = ir::CountUses(function);
-  // What a join joins is passed over once.
+  // Operands of a join are passed over once.
   for (auto each = found_.begin(); each != found_.end();) {
     const ffi::Object* var = each->second.var;
     if (IsJoin(each->second.call) && uses[var] > 1) {

@@ -342,22 +342,28 @@ ir::Expr DecomposeTile(const DecomposedCall& call, Writer* w) {
 
 const Operators kMoved(
     "shape", {"all"},
-    {Operator("relax.expand_dims", ExpandDims).Pad(Padding::kAll).KeepsZeros().Commutes(kMoving),
+    {Operator("relax.expand_dims", ExpandDims)
+         .Pad(Padding::kAll)
+         .KeepsZeros()
+         .IsView()
+         .Commutes(kMoving),
      Operator("relax.meshgrid", Meshgrid).TakesTuple().Pad(Padding::kAll),
      Operator("relax.permute_dims", PermuteDims).Pad(Padding::kAll).KeepsZeros().Commutes(kMoving),
      Operator("relax.squeeze", Squeeze)
          .Pad(Padding::kAll)
          .KeepsZeros()
+         .IsView()
          .Commutes(kMoving)
          .LocalAttrs(SqueezeGlobalAxes)});
 const Operators kSplitAndMerged(
     "shape", {"all, split and merged where blocks stay blocks", "", "the rest"},
-    {Operator("relax.flatten", Reshape).Pad(Padding::kAll).PadGrains(),
-     Operator("relax.nn.batch_flatten", Reshape).Pad(Padding::kAll).PadGrains(),
+    {Operator("relax.flatten", Reshape).Pad(Padding::kAll).PadGrains().IsView(),
+     Operator("relax.nn.batch_flatten", Reshape).Pad(Padding::kAll).PadGrains().IsView(),
      Operator("relax.reshape", Reshape)
          .Pad(Padding::kAll)
          .PadGrains()
          .KeepsZeros()
+         .IsView()
          .Commutes(kMoving)
          .ShapeArgument(1)});
 const Operators kStack(

@@ -173,6 +173,9 @@ struct Operator {
   bool is_elementwise = false;
   /*! \brief It only moves elements, so that a tail of zeros stays one. */
   bool keeps_zeros = false;
+  /*! \brief The result has the elements of the operand in their order: it can lie where that does.
+   */
+  bool is_view = false;
   Commutation commutation;
   /*! \brief Index of the argument that states the result's shape and must become the local one; -1:
    * none. */
@@ -204,6 +207,7 @@ struct Operator {
   Operator& IsMeanOf(const char* sum_operator) { return Set(&sum, sum_operator); }
   Operator& IsElementwise() { return Set(&is_elementwise, true); }
   Operator& KeepsZeros() { return Set(&keeps_zeros, true); }
+  Operator& IsView() { return Set(&is_view, true); }
   Operator& Commutes(const Commutation& with) { return Set(&commutation, with); }
   Operator& ShapeArgument(int index) { return Set(&shape_argument, index); }
   Operator& TakesTuple() { return Set(&takes_tuple, true); }

@@ -229,7 +229,11 @@ PYTHON_PATTERNS = {
     },
     "reshards/fused_weights.py": {"relax.split"},  # what cuts a product in parts
     "structure/adapters.py": {"relax.astype", "relax.divide", "relax.multiply"},  # scales
-    "structure/program.py": {"relax.split", "relax.strided_slice"},  # what cuts a dimension
+    "structure/program.py": {
+        "relax.split",
+        "relax.strided_slice",
+        "relax.take",
+    },  # what cuts a dimension
     # What TVM's frontends compute indices by, and what they look up with them.
     "interop/_known_indices.py": relax_names(
         "add arange argmax argmin argsort astype broadcast_to clip concat expand_dims flatten flip "

@@ -16,8 +16,6 @@ from distir_ext.compile.memory_plan import in_dataflow
 from distir_ext.mesh.cluster import Device
 from distir_ext.native import cpu_target, tvm_log
 
-# Operators that libraries compute on CPUs, at the rates of products.
-_PRODUCTS = ("relax.matmul", "relax.einsum")
 _OPAQUE = 8
 
 
@@ -55,7 +53,9 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
         if name.name_hint not in known or not isinstance(function, relax.Function)
     }
     passes = cpu.passes(target) if cpu_target.is_cpu(target) else gpu.passes(target)
-    legalize = next(each for each in passes if each.info.name == "LegalizeOps")
+    names = [each.info.name for each in passes]
+    # Before operators become kernels, products are left to libraries.
+    legalize = tvm.transform.Sequential(passes[: names.index("LegalizeOps") + 1])
     with target:
         legalized = legalize(tvm.IRModule(made))
         legalized = in_dataflow(relax.transform.AnnotateTIROpPattern()(legalized))
@@ -68,9 +68,8 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
         if not steps.operator:
             continue
         kernels = [each for each in steps.body.flat() if each.kind in ("kernel", "packed")]
-        is_loop = steps.operator not in _PRODUCTS
         seconds = sum(
-            roofline.device.seconds_of(each.flops, each.transcendentals, is_loop)
+            roofline.device.seconds_of(each.flops, each.transcendentals, each.kind == "kernel")
             for each in kernels
         )
         counts[name] = [

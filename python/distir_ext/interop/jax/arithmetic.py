@@ -76,7 +76,7 @@ class Real:
         return self._made(relax_op.add, other)
 
     def __radd__(self, other: Any) -> Real:
-        return self + other
+        return self.__add__(other)
 
     def __sub__(self, other: Any) -> Real:
         return self._made(relax_op.subtract, other)
@@ -88,7 +88,7 @@ class Real:
         return self._made(relax_op.multiply, other)
 
     def __rmul__(self, other: Any) -> Real:
-        return self * other
+        return self.__mul__(other)
 
     def __truediv__(self, other: Any) -> Real:
         return self._made(relax_op.divide, other)

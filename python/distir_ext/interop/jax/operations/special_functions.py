@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -159,11 +160,11 @@ def _bessel_coefficients(is_near: bool, degree: int) -> tuple[float, ...]:
     """
     from scipy import special
 
-    def near(t: np.ndarray) -> np.ndarray:
+    def near(t: Any) -> Any:
         x = 4 * (t + 1)
         return np.asarray(special.i1e(x) / x)
 
-    def far(t: np.ndarray) -> np.ndarray:
+    def far(t: Any) -> Any:
         x = 16 / (t + 1)
         return np.asarray(special.i1e(x) * np.sqrt(x))
 
