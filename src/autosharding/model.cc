@@ -75,8 +75,21 @@ Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& wo
     AddEdges(*nodes);
   }
   for (const FunctionGraph* graph : order_) AddCallEdges(Of(*graph), graph_of);
+  RequireFinite();
   problem_.limits.assign(num_times_, memory_limit.value_or(autoshard::kUnlimited));
   for (const FunctionGraph* graph : order_) AddMemory(Of(*graph));
+}
+
+/*! \brief The solver adds up whole numbers. */
+void Model::RequireFinite() const {
+  double ticks = 0;
+  for (const autoshard::Node& node : problem_.nodes)
+    ticks += static_cast<double>(*std::max_element(node.costs.begin(), node.costs.end()));
+  for (const autoshard::Edge& edge : problem_.edges)
+    ticks += static_cast<double>(*std::max_element(edge.costs.begin(), edge.costs.end()));
+  DISTIR_REQUIRE(ticks < static_cast<double>(kInfinite), ValueError)
+      << "one call of `" << order_.front()->name << "` may take " << ticks / kTicksPerSecond
+      << " seconds on this cluster; automatic sharding adds up to a million";
 }
 
 /*! \brief Makes an entry for a graph and those that it calls, callers before callees. */
@@ -99,7 +112,6 @@ void Model::CountCalls(const GraphOf& graph_of) {
 /*! \brief Numbers the calls of a graph; those of a function where it is called first. */
 void Model::NumberTimes(GraphNodes* nodes, const GraphOf& graph_of) {
   const FunctionGraph& graph = *nodes->graph;
-  nodes->begin = num_times_;
   nodes->calls.resize(graph.nodes.size());
   size_t next = 0;
   for (size_t i = 0; i <= graph.nodes.size(); ++i) {
@@ -218,7 +230,7 @@ double Model::BytesOf(const GraphNodes& nodes, size_t index, const Way* way) con
   return bytes;
 }
 
-const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
+const std::vector<double>& Model::CostsOf(const GraphNodes& nodes, size_t index) {
   const FunctionGraph& graph = *nodes.graph;
   const propagation::Node& node = graph.nodes[index];
   const CallNode& call = nodes.calls[index];
@@ -233,7 +245,7 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
   }
   key.push_back(Bits(BytesOf(nodes, index, nullptr)));
   auto [found, is_new] = costs_.try_emplace(std::move(key));
-  WayCosts& costs = found->second;
+  std::vector<double>& costs = found->second;
   if (!is_new) return costs;
   rules::PricedTensors operands, results;
   for (int slot : node.operands)
@@ -262,7 +274,7 @@ const Model::WayCosts& Model::CostsOf(const GraphNodes& nodes, size_t index) {
         }
       }
     }
-    costs.seconds.push_back(seconds);
+    costs.push_back(seconds);
   }
   return costs;
 }
@@ -287,8 +299,8 @@ void Model::AddCalls(GraphNodes* nodes, const Works& works) {
 void Model::PriceCalls(GraphNodes* nodes) {
   for (size_t i = 0; i < nodes->calls.size(); ++i) {
     CallNode& call = nodes->calls[i];
-    call.costs = &CostsOf(*nodes, i);
-    for (double seconds : call.costs->seconds)
+    call.seconds = &CostsOf(*nodes, i);
+    for (double seconds : *call.seconds)
       problem_.nodes[call.node].costs.push_back(Ticks(*nodes, seconds));
   }
 }
@@ -547,7 +559,7 @@ CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index, const Cho
   const GraphNodes& nodes = Of(graph);
   const Way& way = WayOf(graph, index, choice);
   const CallNode& call = nodes.calls[index];
-  CallSeconds seconds{call.costs->seconds[choice[call.node]], 0};
+  CallSeconds seconds{(*call.seconds)[choice[call.node]], 0};
   const propagation::Node& node = graph.nodes[index];
   for (size_t o = 0; o < node.operands.size(); ++o) {
     const SlotInfo& info = graph.slots[node.operands[o]];

@@ -96,10 +96,6 @@ class Model {
     std::vector<Way> ways;
     std::vector<std::vector<int>> operands, results;  // by tensor, one per way
   };
-  /*! \brief Costs of each way of a call by itself. */
-  struct WayCosts {
-    std::vector<double> seconds;
-  };
   /*! \brief A kernel of fused calls, on one device. */
   struct Kernel {
     double computing = 0;  // seconds
@@ -110,7 +106,7 @@ class Model {
   struct CallNode {
     int node;
     const RuleWays* rule;
-    const WayCosts* costs;
+    const std::vector<double>* seconds;  // of each way by itself
     Work work;
     int time;
     int group;               // in GraphNodes::kernels
@@ -138,7 +134,7 @@ class Model {
     std::vector<CallNode> calls;
     std::vector<Tensor> tensors;
     std::map<int, Kernel> kernels;
-    int begin = 0, end = 0;  // times
+    int end = 0;  // the time behind its last call
   };
 
   void Collect(const propagation::FunctionGraph& graph, const GraphOf& graph_of);
@@ -149,12 +145,13 @@ class Model {
   void AddTensors(GraphNodes* nodes);
   void AddEdges(const GraphNodes& nodes);
   void AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of);
+  void RequireFinite() const;
   void AddMemory(const GraphNodes& nodes);
   void AddHeld(const GraphNodes& nodes, int slot, int begin, int end);
   const RuleWays& Ways(const rules::FactorRule* rule);
   void FindKernels(GraphNodes* nodes);
   void FindNeeded(GraphNodes* nodes);
-  const WayCosts& CostsOf(const GraphNodes& nodes, size_t index);
+  const std::vector<double>& CostsOf(const GraphNodes& nodes, size_t index);
   /*! \brief Bytes of a call that leave or enter its kernel, computed in one way or, without one, by
    * one device. */
   double BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const;
@@ -178,7 +175,7 @@ class Model {
   std::map<const propagation::FunctionGraph*, std::unique_ptr<GraphNodes>> graphs_;
   std::vector<const propagation::FunctionGraph*> order_;
   std::unordered_map<const rules::FactorRule*, RuleWays> ways_;
-  std::unordered_map<Words, WayCosts, HashWords> costs_;
+  std::unordered_map<Words, std::vector<double>, HashWords> costs_;
   std::set<std::vector<int>> shardings_;  // of tensors, by their numbers
   std::unordered_map<Words, std::vector<double>, HashWords> seconds_;
   int num_times_ = 0;
