@@ -89,16 +89,16 @@ class AutoPlan(Printed):
     """Seconds of one call as the search adds them up."""
 
     bound: float
-    """Seconds: by the search's costs, no plan takes less."""
+    """Seconds than which no plan takes less, by the costs of the search."""
 
     estimate: Estimate
-    """The annotated module, lowered: what each device computes, sends and holds."""
+    """Work, bytes sent and memory of each device, of the annotated module once it is lowered."""
 
     memory_limit: float
     """Bytes that a device may hold."""
 
     least_memory: float
-    """Bytes: by the search's figures, no plan needs less."""
+    """Bytes than which no plan needs less, by the figures of the search."""
 
     others: tuple[AutoPlan, ...] = ()
     """The best plans of other meshes, the fastest first, if the mesh was chosen, too."""
