@@ -128,6 +128,20 @@ def test_ways_in():
     tvm.ir.assert_structural_equal(dx.lower(again), dx.lower(found.mod))
 
 
+def test_a_build_for_a_number_of_devices():
+    """It needs no annotation."""
+    mod = decoder(layers=1, batch=4, sequence=8, hidden=64)
+    values = arguments(mod)
+    with dx.Session(4) as session:
+        model = session.load(dx.build(mod, devices=4), params=values[1:])
+        found = np.asarray(model["main"](values[0]))
+    with dx.Session(1) as session:
+        model = session.load(dx.build(mod, devices=1), params=values[1:])
+        np.testing.assert_allclose(
+            found, np.asarray(model["main"](values[0])), rtol=1e-4, atol=1e-5
+        )
+
+
 def test_devices_are_arranged():
     """All meshes of one and two axes; the best is first."""
     found = dx.autoshard(decoder(layers=1), cluster=CLUSTER, devices=8)

@@ -38,13 +38,21 @@ def searching_for(cluster: Any) -> Iterator[None]:
         _CLUSTER.reset(before)
 
 
-def searched_plan(mod: tvm.IRModule, mesh: Any, func: str) -> tvm.IRModule:
-    """The module as the plan ``"auto"`` annotates it.
+def searched_plan(
+    mod: tvm.IRModule, mesh: Any, cluster: Any = None, **options: Any
+) -> tvm.IRModule:
+    """The module as :func:`distir_ext.autoshard` annotates it.
+
+    Args:
+        mod: The module.
+        mesh: The mesh, or None with ``devices`` among the options.
+        cluster: The devices; by default those of :func:`searching_for`, or H100s.
+        **options: Further arguments. Symbolic sizes that are not stated are taken to be 1,024.
 
     Raises:
-        ValueError: As :func:`distir_ext.autoshard`.
+        ValueError: As ``autoshard``.
     """
-    return searches[0](mod, mesh, _CLUSTER.get(), func=func)
+    return searches[0](mod, mesh, _CLUSTER.get() if cluster is None else cluster, **options)
 
 
 def named_plan(

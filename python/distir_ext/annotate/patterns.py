@@ -176,7 +176,7 @@ def _searched(
         function = function.with_attr("num_input", _num_input(function, func, inputs))
         mod = mod.clone()
         mod.update_func(mod.get_global_var(func), function)
-    return searched_plan(mod, mesh, func)
+    return searched_plan(mod, mesh, func=func)
 
 
 def _report(

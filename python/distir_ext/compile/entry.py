@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
+from distir_ext.annotate.named_plans import searched_plan
 from distir_ext.compile.building import build_executable, check_target
 from distir_ext.native import tvm_log
 from distir_ext.native.modules import check_module
@@ -94,6 +95,7 @@ def build(
     target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
     cluster: Cluster | None = None,
     *,
+    devices: int | None = None,
     blas: bool = True,
     pipeline: PassPipeline | str | os.PathLike[str] | None = None,
     reshards: str = "allow",
@@ -113,6 +115,8 @@ def build(
             machine's CPU with all its instructions; for another one state a target with ``mcpu``.
             No GPU is needed to build for one; the kernels are compiled where one is.
         cluster: The devices and links, as for :func:`lower`.
+        devices: Number of devices for which shardings of the function ``main`` are searched, as by
+            :func:`distir_ext.autoshard`; by default the module states them.
         blas: Whether products of matrices are left to a library: OpenBLAS on CPUs, cuBLASLt on
             NVIDIA's GPUs. Without it, and where it is not installed, TVM compiles them, for CPUs as
             loops, which are slow. A target with ``"libs": ["cublaslt"]`` uses cuBLASLt wherever it
@@ -142,6 +146,8 @@ def build(
     check_policy(reshards, reshards_above)
     check_target(target)
     chosen = _as_pipeline(pipeline)
+    if devices is not None:
+        mod = searched_plan(mod, None, cluster, devices=devices)
     apply_policy(mod, cluster, reshards, reshards_above)
     return build_executable(
         mod, target, cluster, blas=blas, pipeline=chosen, dump_dir=dump_dir, **options

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext.annotate.fused_weights import CutFusedWeights
-from distir_ext.annotate.named_plans import searches
+from distir_ext.annotate.named_plans import searched_plan
 from distir_ext.annotate.patterns import AnnotateSharding
 from distir_ext.mesh.cluster_attr import SetCluster
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
@@ -62,7 +62,7 @@ def AutoShard(  # noqa: N802
     """
 
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        return searches[0](mod, mesh, cluster, **options)
+        return searched_plan(mod, mesh, cluster, **options)
 
     return tvm.transform.module_pass(run, opt_level=0, name="AutoShard")
 
