@@ -225,6 +225,19 @@ def test_fully_sharded(caplog):
     assert "model.norm.weight: left to propagation, 64 elements" in caplog.text
 
 
+def test_searched():
+    """The plan of `dx.autoshard`; with less memory, weights are sharded."""
+    llama = models.llama(num_hidden_layers=1)
+    wanted = models.expected(llama, models.ids())
+    free = partition(llama, models.ids(), dx.Mesh(a=2, b=2), "search")
+    memory = dx.analysis.estimate(free.mod, dx.Cluster.preset("H100")).peak_memory
+    for limit in (None, 0.7 * memory):
+        sharded = partition(llama, models.ids(), dx.Mesh(a=2, b=2), "search", memory_limit=limit)
+        assert models.error(models.run(sharded, models.ids()), wanted) < LIMIT
+    assert any(any(dims) for name, dims in sharded.plan.items() if name in sharded.params)
+    assert any(note.startswith("p_lm_head_weight: ") for note in sharded.notes)
+
+
 def sequence_parallel():
     """The plan of torch's tutorial: activations between blocks are sharded by the sequence."""
     gathered = {"input_layouts": (Shard(1),), "desired_input_layouts": (Replicate(),)}

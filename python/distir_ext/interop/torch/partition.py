@@ -13,6 +13,7 @@ import tvm
 from distir_ext.annotate.axes import Axes
 from distir_ext.annotate.named_plans import MIN_ELEMENTS
 from distir_ext.annotate.patterns import annotate
+from distir_ext.autosharding.plan import autoshard
 from distir_ext.communication.collectives import collectives
 from distir_ext.compile.entry import build, lower
 from distir_ext.interop.torch.entries import entries
@@ -121,6 +122,7 @@ def partition(
     *,
     axes: Mapping[str, str] | None = None,
     min_elements: int = MIN_ELEMENTS,
+    memory_limit: float | None = None,
     dynamic_shapes: Any = None,
     target: str | Mapping[str, Any] | tvm.target.Target = "llvm",
     **options: Any,
@@ -137,6 +139,8 @@ def partition(
       experts; else the one of ``"hf"`` (if the model has rules for its layers), ``"tp"``, and on a
       mesh with one axis ``"fsdp"``, that sends the fewest bytes; open sizes are those of the
       example inputs for this. Those that do not fit the model are left out.
+    - ``"search"``: what :func:`distir_ext.autoshard` finds, for the least time within
+      ``memory_limit``; with open sizes, for those of the example inputs.
     - a dict: from names to styles of transformers (``"colwise"``), to styles of
       ``torch.distributed.tensor.parallel``, or to dims as :func:`distir_ext.annotate` takes them.
       Names have dots, with ``*`` for a part, or are written as torch.export writes them. Keys with
@@ -154,6 +158,8 @@ def partition(
         axes: Roles of mesh axes, if their names do not say it: from ``"tp"``, ``"ep"``,
             ``"fsdp"`` and ``"batch"`` to an axis.
         min_elements: What ``"fsdp"`` leaves to propagation: parameters with fewer elements.
+        memory_limit: For ``"search"``, bytes that a device may hold; by default the memory of the
+            device of ``cluster=``, or of an H100.
         dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
         target: Target to build for, as for :func:`distir_ext.build`.
         **options: Further arguments of :func:`distir_ext.build`.
@@ -180,7 +186,12 @@ def partition(
     }
     imported = import_with_names(model, example_inputs, dynamic_shapes, values)
     annotated, refused_late = _of_each(
-        list(each_stated), lambda kind: _annotated(names, imported, each_stated[kind], chosen, kind)
+        list(each_stated),
+        lambda kind: (
+            _searched(imported, each_stated[kind], chosen, options.get("cluster"), memory_limit)
+            if kind == "search"
+            else _annotated(names, imported, each_stated[kind], chosen, kind)
+        ),
     )
     best = _least(list(annotated.values()), imported.open_sizes)
     for kind, why in {**refused, **refused_late}.items():
@@ -244,6 +255,23 @@ def _annotated(
     mod = annotate(imported.mod, axes.mesh, found)
     shards = any(any(found[name] or ()) for name in imported.params if name in found)
     return _Annotated(kind, stated, found, mod, shards)
+
+
+def _searched(
+    imported: ImportedModel,
+    stated: Statements,
+    axes: Axes,
+    cluster: Any,
+    memory_limit: float | None,
+) -> _Annotated:
+    start = time.perf_counter()
+    plan = autoshard(
+        imported.mod, axes.mesh, cluster, memory_limit=memory_limit, sizes=imported.open_sizes
+    )
+    stated.notes += [f"{each.name}: {each.dims}; {each.reason}" for each in plan.weights]
+    found = dict(plan.plan)
+    _report("search", imported, found, stated, time.perf_counter() - start)
+    return _Annotated("search", stated, found, plan.mod, any(map(any, found.values())))
 
 
 def _least(each: Sequence[_Annotated], sizes: Mapping[str, int]) -> _Annotated:

@@ -16,7 +16,7 @@ from distir_ext.interop.torch.plans_torch import state_parallel_styles
 from distir_ext.interop.torch.statements import Statements
 from distir_ext.text.spelling import did_you_mean
 
-NAMED = ("auto", "hf", "tp", "fsdp")
+NAMED = ("auto", "hf", "tp", "fsdp", "search")
 """The plans that have a name."""
 
 
