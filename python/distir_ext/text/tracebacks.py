@@ -8,6 +8,7 @@ where a function of the user is among them, and where the environment asks for a
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sysconfig
 from collections.abc import Callable
@@ -15,17 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-import tvm
-import tvm_ffi
-
 from distir_ext.text.full_tracebacks import are_tracebacks_full
 from distir_ext.text.printable import message_text, printable, with_short_words
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_OURS = tuple(
-    f"{Path(module).resolve().parent}{os.sep}"
-    for module in (_PACKAGE / "__init__.py", str(tvm.__file__), str(tvm_ffi.__file__))
-)
 _STANDARD = f"{Path(sysconfig.get_path('stdlib')).resolve()}{os.sep}"
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
@@ -112,8 +106,17 @@ def _is_inside(traceback: TracebackType) -> bool:
     return (not file.endswith(".py") and not file.startswith("<")) or _is_known(file)
 
 
+@functools.cache
+def _ours() -> tuple[str, ...]:
+    """Folders of this package, and of TVM, which commands import late."""
+    specs = (importlib.util.find_spec(name) for name in ("tvm", "tvm_ffi"))
+    origins = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
+    folders = [_PACKAGE, *(origin.resolve().parent for origin in origins)]
+    return tuple(f"{folder}{os.sep}" for folder in folders)
+
+
 def _is_known(file: str) -> bool:
     if file.startswith("<frozen") or file == "<unknown>":
         return True
     path = str(Path(file).resolve())
-    return path.startswith(_OURS) or (path.startswith(_STANDARD) and _PACKAGES not in path)
+    return path.startswith(_ours()) or (path.startswith(_STANDARD) and _PACKAGES not in path)
