@@ -27,7 +27,7 @@ MESH = ["--mesh", "dp=2,tp=2"]
         (["sweep", "model.py", "--html", "no/r.html"], "--html: there is no folder 'no' for 'no/r"),
         (["sweep", "model.py", "--plot", "."], "argument --plot: '.' is a folder, not a file"),
         (["partition", "model.py", "-o", "no/m.py"], "there is no folder 'no' for 'no/m.py'"),
-        (["demo", "--case", "lama"], "there is no 'lama', only forum, megatron, llama, all; did"),
+        (["demo", "--case", "lama"], "there is no 'lama', only megatron, llama, forum, all; did"),
         (["report", "model.py", "--shard", "x=dp,-"], "--shard needs --mesh"),
         (["report", "model.py", "--plan", "plan.json"], "--plan needs --mesh"),
         (["report", "model.py", "--inputs", "x"], "--inputs needs --mesh"),
