@@ -35,7 +35,8 @@ FILE is a JSON object of the same:
   {"x": ["dp", null], ".*up.*": "-,tp", "b": null}
 
 '--plan tp' shards pairs of products by columns and rows, '--plan fsdp' each weight by its largest
-dimension, and the batch; the axes are those called so, or the only one.
+dimension, and the batch; the axes are those called so, or the only one. '--plan auto' searches, as
+'distir autoshard' does, for H100s.
 
 A dimension is open with '...': 'y=dp+...,-', in JSON [["dp", "..."], null]. A priority stands
 behind it: 'w=tp@1,-', in JSON [{"axes": ["tp"], "open": false, "priority": 1}, null]. Axes that
@@ -66,7 +67,7 @@ def add_sharding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="a JSON file of patterns and shardings, or tp or fsdp, which find them by what the "
+        help="a JSON file of patterns and shardings, or tp, fsdp or auto, which find them by what the "
         "program computes; what '--shard' says comes first",
     )
     add_function(parser)
