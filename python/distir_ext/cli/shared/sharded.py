@@ -67,8 +67,8 @@ def add_sharding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="a JSON file of patterns and shardings, or tp, fsdp or auto, which find them by what the "
-        "program computes; what '--shard' says comes first",
+        help="a JSON file of patterns and shardings, or tp, fsdp or auto, which find them by what "
+        "the program computes; what '--shard' says comes first",
     )
     add_function(parser)
 
