@@ -81,7 +81,8 @@ def add(commands: Commands) -> None:
         type=argument_type(parse_named_file),
         metavar="[NAME=]FILE",
         help="a plan to compare: tp, fsdp, auto, or a JSON file of patterns and shardings, which "
-        "is called NAME or as the file; may be repeated. What '--shard' says comes first in each file",
+        "is called NAME or as the file; may be repeated. What '--shard' says comes first in each "
+        "file",
     )
     add_shards(parser)
     add_function(parser)
