@@ -192,8 +192,9 @@ def autoshard(
         >>> x, w = (relax.Var(name, relax.TensorType((8192, 8192), "float32")) for name in "xw")
         >>> with builder.function("main", [x, w], {"num_input": 1}):
         ...     result = builder.emit_func_output(builder.emit(relax.op.matmul(x, w)))
-        >>> autoshard(builder.get(), Mesh(tp=4)).plan["x"]
-        ('tp', None)
+        >>> plan = autoshard(builder.get(), Mesh(tp=4)).plan  # one of two that are as fast
+        >>> sum(dims != (None, None) for dims in plan.values())
+        1
     """
     check_module(mod)
     function_to_annotate(mod, func)
