@@ -405,8 +405,14 @@ class AxisSolver {
         rules::DecideCall(*maker.rule, shardings, {&slot.sharding}, elements, solved_cost);
     const rules::CallSharding as_read =
         rules::DecideCall(*maker.rule, shardings, {&stated.sharding}, elements, cost);
+    const planning::TensorSize& size = as_solved.sizes[0];
+    const double moved = planner_
+                             .Find(mesh, slot.sharding, stated.sharding,
+                                   planning::PaddedFor(size, slot.sharding, stated.sharding))
+                             .seconds;
     // Of ways that take equally long, the one in which what was stated moves.
-    if (cost.Seconds(as_read.factors) >= cost.Seconds(as_is.factors) * (1 - 1e-9)) return;
+    if (cost.Seconds(as_read.factors) >= (solved_cost.Seconds(as_is.factors) + moved) * (1 - 1e-9))
+      return;
     slot.read_as = read;
     slot.sharding = as_read.results[0];
   }
