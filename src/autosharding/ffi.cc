@@ -74,7 +74,6 @@ class Graphs {
   }
   /*! \brief The one of the function that was given is the first. */
   const std::vector<FunctionGraph*>& all() const { return all_; }
-  std::string NameOf(const FunctionGraph& graph) const { return graph.name; }
   dialect::MeshTable& meshes() { return meshes_; }
 
  private:
@@ -104,43 +103,6 @@ ffi::Array<ffi::Any> ToData(const mesh::Mesh& mesh, const mesh::Sharding& shardi
   ffi::Array<ffi::Any> dims;
   for (const std::vector<int>& dim : *axes) dims.push_back(ffi::Array<int>(dim.begin(), dim.end()));
   return dims;
-}
-
-/*! \brief Paths to the tensors of a type, in the order of slots. */
-void CollectPaths(const ir::Type& type, std::vector<int64_t> path,
-                  std::vector<std::vector<int64_t>>* paths) {
-  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
-    for (size_t i = 0; i < tuple.fields().size(); ++i) {
-      std::vector<int64_t> inner = path;
-      inner.push_back(static_cast<int64_t>(i));
-      CollectPaths(tuple.fields()[i], inner, paths);
-    }
-  } else if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
-    paths->push_back(std::move(path));
-  }
-}
-
-struct Place {
-  std::string name;
-  std::vector<int64_t> path;
-  bool is_param;
-};
-
-/*! \brief The first variable that has each slot. */
-std::unordered_map<int, Place> PlacesOf(const FunctionGraph& graph) {
-  std::unordered_map<int, Place> places;
-  const auto add = [&](const ir::Var& var, bool is_param) {
-    auto found = graph.var_slots.find(var.get());
-    if (found == graph.var_slots.end()) return;
-    std::vector<std::vector<int64_t>> paths;
-    CollectPaths(var.ty(), {}, &paths);
-    for (size_t i = 0; i < std::min(paths.size(), found->second.size()); ++i)
-      places.emplace(found->second[i], Place{var.name(), paths[i], is_param});
-  };
-  for (const ir::Var& param : graph.function.params()) add(param, true);
-  ir::VisitBindings(graph.function.body(),
-                    [&](const ir::Binding& binding) { add(binding.var(), false); });
-  return places;
 }
 
 ffi::Array<ffi::Any> RowOf(const std::string& function, const Place& place,
@@ -183,7 +145,6 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
   Data data;
   data.Set("cost", solution.cost);
   data.Set("bound", solution.bound);
-  data.Set("nodes", static_cast<int64_t>(model.problem().nodes.size()));
   ffi::Array<bool> usable;
   for (bool each : model.UsableAxes()) usable.push_back(each);
   data.Set("usable", usable);
@@ -201,10 +162,9 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
   };
   ffi::Array<ffi::Any> calls, tensors, statements;
   for (const FunctionGraph* graph : model.graphs()) {
-    const std::unordered_map<int, Place> places = PlacesOf(*graph);
-    for (const auto& [slot, place] : places) {
-      if (!place.is_param) continue;
-      if (const auto sharding = chosen(*graph, slot); sharding.has_value())
+    for (const Place& place : PlacesOf(*graph)) {
+      if (!place.is_param) break;
+      if (const auto sharding = chosen(*graph, place.slot); sharding.has_value())
         tensors.push_back(RowOf(graph->name, place, ToData(mesh, *sharding)));
     }
     const std::set<int> params(graph->params.begin(), graph->params.end());
@@ -212,7 +172,6 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
     for (size_t i = 0; i < graph->nodes.size(); ++i) {
       const propagation::Node& node = graph->nodes[i];
       if (std::none_of(node.operands.begin(), node.operands.end(), is_param)) continue;
-      const CallSeconds seconds = model.SecondsOf(*graph, i, solution.choice);
       const Way& way = model.WayOf(*graph, i, solution.choice);
       const auto names = [&](const propagation::SlotList& slots) {
         ffi::Array<ffi::Any> found;
@@ -228,17 +187,12 @@ Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ff
       }
       calls.push_back(ffi::Array<ffi::Any>{ffi::String(graph->name), node.name,
                                            names(node.operands), names(node.results), operands,
-                                           results, partial, seconds.computing, seconds.moving});
+                                           results, partial});
     }
   }
-  data.Set("memory", model.PeakMemory(solution.choice));
   for (const Statement& each :
-       FindStatements(graphs.all(), graph_of, chosen, meshes, root, &planner)) {
-    const std::unordered_map<int, Place> places = PlacesOf(*each.graph);
-    auto found = places.find(each.slot);
-    if (found == places.end()) continue;
-    statements.push_back(RowOf(each.graph->name, found->second, ToData(mesh, each.sharding)));
-  }
+       FindStatements(graphs.all(), graph_of, chosen, meshes, root, &planner))
+    statements.push_back(RowOf(each.graph->name, each.place, ToData(mesh, each.sharding)));
   data.Set("statements", statements);
   data.Set("tensors", tensors);
   data.Set("calls", calls);

@@ -516,24 +516,20 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
     problem_.nodes[tensor.node].usages.push_back({from, to, std::move(amounts)});
   };
   int next = begin;
-  for (const Use& maker : tensor.makers) {
-    const CallNode& call = nodes.calls[maker.call];
-    if (call.time < next || call.time >= end) continue;
+  const auto use = [&](const Use& at, bool makes) {
+    const CallNode& call = nodes.calls[at.call];
+    if (call.time < next || call.time >= end) return;  // the same call once more
     hold(next, call.time);
     add(
-        call, [&](const Way& way) -> const Sharding& { return way.results[maker.operand]; },
+        call,
+        [&](const Way& way) -> const Sharding& {
+          return makes ? way.results[at.operand] : way.operands[at.operand];
+        },
         call.time, call.time + 1);
     next = call.time + 1;
-  }
-  for (const Use& reader : tensor.readers) {
-    const CallNode& call = nodes.calls[reader.call];
-    if (call.time < next || call.time >= end) continue;  // the same call once more
-    hold(next, call.time);
-    add(
-        call, [&](const Way& way) -> const Sharding& { return way.operands[reader.operand]; },
-        call.time, call.time + 1);
-    next = call.time + 1;
-  }
+  };
+  for (const Use& maker : tensor.makers) use(maker, true);
+  for (const Use& reader : tensor.readers) use(reader, false);
   hold(next, end);
 }
 
@@ -553,40 +549,6 @@ std::optional<Sharding> Model::ShardingOf(const FunctionGraph& graph, int slot,
   if (made.partial.empty() || tensor.readers.empty()) return WithoutPartial(made);
   const Use& reader = tensor.readers[0];
   return WayOf(graph, reader.call, choice).operands[reader.operand];
-}
-
-CallSeconds Model::SecondsOf(const FunctionGraph& graph, size_t index, const Choice& choice) const {
-  const GraphNodes& nodes = Of(graph);
-  const Way& way = WayOf(graph, index, choice);
-  const CallNode& call = nodes.calls[index];
-  CallSeconds seconds{(*call.seconds)[choice[call.node]], 0};
-  const propagation::Node& node = graph.nodes[index];
-  for (size_t o = 0; o < node.operands.size(); ++o) {
-    const SlotInfo& info = graph.slots[node.operands[o]];
-    if (way.operands[o].dims.size() != info.sizes.size()) continue;
-    if (const auto from = ShardingOf(graph, node.operands[o], choice); from.has_value())
-      seconds.moving += moves_.Seconds(info.sizes, info.bytes(), *from, way.operands[o]);
-  }
-  for (size_t r = 0; r < node.results.size(); ++r) {
-    const SlotInfo& info = graph.slots[node.results[r]];
-    if (way.results[r].dims.size() != info.sizes.size()) continue;
-    if (const auto to = ShardingOf(graph, node.results[r], choice); to.has_value())
-      seconds.moving += moves_.Seconds(info.sizes, info.bytes(), way.results[r], *to);
-  }
-  return seconds;
-}
-
-int64_t Model::PeakMemory(const Choice& choice) const {
-  std::vector<int64_t> change(num_times_ + 1, 0);
-  for (size_t n = 0; n < problem_.nodes.size(); ++n) {
-    for (const autoshard::Usage& usage : problem_.nodes[n].usages) {
-      change[usage.begin] += usage.amounts[choice[n]];
-      change[usage.end] -= usage.amounts[choice[n]];
-    }
-  }
-  int64_t most = 0, now = 0;
-  for (int64_t each : change) most = std::max(most, now += each);
-  return most;
 }
 
 Model::LeastMemory Model::LeastPossible() const {

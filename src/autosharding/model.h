@@ -29,7 +29,6 @@
 #define DISTIR_AUTOSHARDING_MODEL_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,21 +40,14 @@
 #include "autosharding/moves.h"
 #include "autosharding/ways.h"
 #include "autosharding/work.h"
-#include "propagation/graph.h"
+#include "propagation/instances.h"
 
 namespace distir::autosharding {
 
 /*! \brief Costs of the problem per second. */
 constexpr double kTicksPerSecond = 1e12;
 
-/*! \brief The graph of a function of the module. */
-using GraphOf = std::function<const propagation::FunctionGraph&(const ir::GlobalVar&)>;
-
-/*! \brief Seconds of one call in the chosen way. */
-struct CallSeconds {
-  double computing;  // with what its shards exchange
-  double moving;     // redistributions of its operands, and reductions of its results
-};
+using propagation::GraphOf;
 
 class Model {
  public:
@@ -74,10 +66,6 @@ class Model {
   /*! \brief The way in which a node of a graph is computed. */
   const Way& WayOf(const propagation::FunctionGraph& graph, size_t node,
                    const autoshard::Choice& choice) const;
-  CallSeconds SecondsOf(const propagation::FunctionGraph& graph, size_t node,
-                        const autoshard::Choice& choice) const;
-  /*! \brief The most bytes at any time. */
-  int64_t PeakMemory(const autoshard::Choice& choice) const;
   /*! \brief A bound of the memory that any choice needs, and the call meanwhile. */
   struct LeastMemory {
     int64_t bytes = 0;

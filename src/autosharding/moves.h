@@ -35,10 +35,6 @@ class Moves {
    * numbers; row-major. */
   std::vector<double> SecondsBetween(const rules::Sizes& sizes, double bytes,
                                      const std::vector<int>& from, const std::vector<int>& to);
-  double Seconds(const rules::Sizes& sizes, double bytes, const mesh::Sharding& from,
-                 const mesh::Sharding& to) {
-    return SecondsBetween(sizes, bytes, {Number(from)}, {Number(to)})[0];
-  }
   /*! \brief Seconds that shards of a call exchange, for decomposed factors. */
   double SecondsBetweenShards(const rules::FactorRule& rule, rules::PricedTensors operands,
                               rules::PricedTensors results, const rules::FactorShardings& factors);

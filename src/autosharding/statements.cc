@@ -2,6 +2,7 @@
 #include "autosharding/statements.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -20,49 +21,66 @@ namespace {
 constexpr int kRoundsOfFirst = 8;
 constexpr int kMostRounds = 12;
 
-/*! \brief Values that can be stated: parameters, then variables in program order. */
-std::vector<int> SlotsOfVariables(const FunctionGraph& graph) {
-  std::vector<int> slots;
-  std::set<int> seen;
-  const auto add = [&](const ffi::Object* var) {
-    auto found = graph.var_slots.find(var);
-    if (found == graph.var_slots.end()) return;
-    for (int slot : found->second) {
-      if (!graph.slots[slot].is_constant && seen.insert(slot).second) slots.push_back(slot);
+/*! \brief Paths to the tensors of a type, in the order of slots. */
+void CollectPaths(const ir::Type& type, std::vector<int64_t> path,
+                  std::vector<std::vector<int64_t>>* paths) {
+  if (auto tuple = ir::TupleType::Cast(type); tuple.defined()) {
+    for (size_t i = 0; i < tuple.fields().size(); ++i) {
+      std::vector<int64_t> inner = path;
+      inner.push_back(static_cast<int64_t>(i));
+      CollectPaths(tuple.fields()[i], inner, paths);
     }
-  };
-  for (const ir::Var& param : graph.function.params()) add(param.get());
-  ir::VisitBindings(graph.function.body(),
-                    [&](const ir::Binding& binding) { add(binding.var().get()); });
-  return slots;
+  } else if (ir::TensorType::Is(type) || ir::DTensorType::Is(type)) {
+    paths->push_back(std::move(path));
+  }
 }
 
 }  // namespace
 
+std::vector<Place> PlacesOf(const FunctionGraph& graph) {
+  std::vector<Place> places;
+  std::set<int> seen;
+  const auto add = [&](const ir::Var& var, bool is_param) {
+    auto found = graph.var_slots.find(var.get());
+    if (found == graph.var_slots.end()) return;
+    std::vector<std::vector<int64_t>> paths;
+    CollectPaths(var.ty(), {}, &paths);
+    for (size_t i = 0; i < std::min(paths.size(), found->second.size()); ++i) {
+      const int slot = found->second[i];
+      if (!graph.slots[slot].is_constant && seen.insert(slot).second)
+        places.push_back({slot, var.name(), paths[i], is_param});
+    }
+  };
+  for (const ir::Var& param : graph.function.params()) add(param, true);
+  ir::VisitBindings(graph.function.body(),
+                    [&](const ir::Binding& binding) { add(binding.var(), false); });
+  return places;
+}
+
 std::vector<Statement> FindStatements(
-    const std::vector<FunctionGraph*>& graphs,
-    const std::function<const FunctionGraph&(const ir::GlobalVar&)>& graph_of,
+    const std::vector<FunctionGraph*>& graphs, const GraphOf& graph_of,
     const std::function<std::optional<Sharding>(const FunctionGraph&, int)>& chosen,
     const dialect::MeshTable& meshes, int root, planning::Planner* planner) {
   std::vector<Statement> statements;
-  std::map<const FunctionGraph*, std::vector<int>> slots;
+  std::map<const FunctionGraph*, std::vector<Place>> places;
   std::set<std::pair<const FunctionGraph*, int>> stated;
-  const auto state = [&](FunctionGraph* graph, int slot, const Sharding& sharding) {
-    if (!stated.emplace(graph, slot).second) return;
-    statements.push_back({graph, slot, sharding});
+  const auto state = [&](FunctionGraph* graph, const Place& place, const Sharding& sharding) {
+    if (!stated.emplace(graph, place.slot).second) return;
+    statements.push_back({graph, place, sharding});
     propagation::Source source;
-    source.slot = slot;
+    source.slot = place.slot;
     source.root = root;
     source.sharding = sharding;
     graph->sources.push_back(std::move(source));
   };
   for (FunctionGraph* graph : graphs) {
-    slots[graph] = SlotsOfVariables(*graph);
+    places[graph] = PlacesOf(*graph);
     for (const propagation::Source& source : graph->sources) stated.emplace(graph, source.slot);
     if (graph != graphs.front()) continue;  // parameters of others have what callers give them
-    for (int slot : graph->params) {
-      if (const auto sharding = chosen(*graph, slot); sharding.has_value())
-        state(graph, slot, *sharding);
+    for (const Place& place : places[graph]) {
+      if (!place.is_param) break;
+      if (const auto sharding = chosen(*graph, place.slot); sharding.has_value())
+        state(graph, place, *sharding);
     }
   }
   for (int round = 0; round < kMostRounds; ++round) {
@@ -78,7 +96,8 @@ std::vector<Statement> FindStatements(
         for (int result : (*graph)->nodes[i].results) makers[result] = static_cast<int>(i);
       }
       const rules::FactorRule* first = nullptr;  // whose result differs
-      for (int slot : slots[*graph]) {
+      for (const Place& place : places[*graph]) {
+        const int slot = place.slot;
         const auto wanted = chosen(**graph, slot);
         if (!wanted.has_value() || stated.count({*graph, slot}) > 0) continue;
         const Sharding& solved = program.slots[instance.Slot(slot)].sharding;
@@ -87,7 +106,7 @@ std::vector<Statement> FindStatements(
         if (makers[slot] < 0) continue;
         const rules::FactorRule* rule = (*graph)->nodes[makers[slot]].rule;
         if (first == nullptr) first = rule;
-        if (rule == first || round >= kRoundsOfFirst) state(*graph, slot, *wanted);
+        if (rule == first || round >= kRoundsOfFirst) state(*graph, place, *wanted);
       }
     }
     if (!differs) break;

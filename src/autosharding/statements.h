@@ -10,7 +10,7 @@
 #ifndef DISTIR_AUTOSHARDING_STATEMENTS_H_
 #define DISTIR_AUTOSHARDING_STATEMENTS_H_
 
-#include <map>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,10 +20,22 @@
 
 namespace distir::autosharding {
 
-/*! \brief A tensor of a variable and what is stated of it. */
+/*! \brief A tensor of a variable, which can be stated. */
+struct Place {
+  int slot;
+  std::string name;
+  std::vector<int64_t> path;  // to the field of a tuple
+  bool is_param;
+};
+
+/*! \brief Tensors but for constants, each by the first variable that has it: parameters, then
+ * variables in program order. */
+std::vector<Place> PlacesOf(const propagation::FunctionGraph& graph);
+
+/*! \brief A tensor with its stated sharding. */
 struct Statement {
   const propagation::FunctionGraph* graph;
-  int slot;
+  Place place;
   mesh::Sharding sharding;
 };
 
@@ -32,8 +44,7 @@ struct Statement {
  * \param chosen The sharding of a slot, or nothing.
  */
 std::vector<Statement> FindStatements(
-    const std::vector<propagation::FunctionGraph*>& graphs,
-    const std::function<const propagation::FunctionGraph&(const ir::GlobalVar&)>& graph_of,
+    const std::vector<propagation::FunctionGraph*>& graphs, const GraphOf& graph_of,
     const std::function<std::optional<mesh::Sharding>(const propagation::FunctionGraph&, int)>&
         chosen,
     const dialect::MeshTable& meshes, int root, planning::Planner* planner);

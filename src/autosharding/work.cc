@@ -26,14 +26,16 @@ std::vector<ir::Binding> BindingsOf(const ir::Function& function) {
 Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
              const std::unordered_map<std::string, Work>& counts, const DeviceLimits& limits) {
   stages::WorkEstimate estimate(mod, limits.speed);
+  std::unordered_map<std::string, ir::Function> outlined_functions;
+  for (const auto& [name, base] : outlined.functions()) {
+    if (auto function = ir::Function::Cast(base); function.defined())
+      outlined_functions.emplace(name.name(), function);
+  }
   for (const auto& [name, base] : mod.functions()) {
     auto function = ir::Function::Cast(base);
     if (!function.defined()) continue;
     const std::vector<ir::Binding> bindings = BindingsOf(function);
-    std::vector<ir::Binding> others;
-    for (const auto& [other, found] : outlined.functions()) {
-      if (other.name() == name.name()) others = BindingsOf(ir::Function::Cast(found));
-    }
+    const std::vector<ir::Binding> others = BindingsOf(outlined_functions.at(name.name()));
     TVM_FFI_ICHECK_EQ(bindings.size(), others.size()) << "an outlined function has other bindings";
     for (size_t i = 0; i < bindings.size(); ++i) {
       const ir::Call call = ir::BoundCall(bindings[i]);

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -405,11 +406,11 @@ class _Search:
         marked: dict[str, relax.Function] = {}
         for func, sites in stated.items():
             function = mod[func]
-            names_there = list(variable_names(function))
+            named = Counter(variable_names(function))
             marks = {
                 site: table.mark(str(site), mesh, dims, None)
                 for site, dims in sites.items()
-                if names_there.count(site.name) == 1
+                if named[site.name] == 1
             }
             marked[func] = with_annotations(function, marks)
         mod = table.store(mod.clone())

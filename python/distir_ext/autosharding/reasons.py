@@ -51,7 +51,7 @@ def weight_choices(
         axes: The names of the mesh's axes.
     """
     readers: dict[str, _Reader] = {}
-    for of, operator, operands, results, ways, made, partial, *_ in found["calls"]:
+    for of, operator, operands, results, ways, made, partial in found["calls"]:
         if str(of) != name or not str(operator):
             continue
         for operand, way in zip(operands, ways, strict=True):
