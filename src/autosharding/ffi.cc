@@ -111,99 +111,143 @@ ffi::Array<ffi::Any> RowOf(const std::string& function, const Place& place,
           ffi::Array<int64_t>(place.path.begin(), place.path.end()), dims};
 }
 
-/*!
- * \brief Chooses shardings of a function and of those that it calls.
- *
- * \param outlined, counts See autosharding/work.h.
- * \param device Its launch, bandwidth, caches and operations per second.
- * \param memory_limit Bytes of a device; negative: no limit.
- * \param stop Called with the best cost (kInfinite if there is none) and the bound.
- * \return Cost and bound, the axes that serve for anything, the least memory; if there is a choice,
- * statements, calls and memory.
+/*! \brief Chooses shardings of a function and of those that it calls, for one limit after the
+ * other.
  */
-Data Choose(ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ffi::Any cluster,
-            ir::IRModule outlined, ffi::Map<ffi::String, ffi::Array<ffi::Any>> counts, Data device,
-            int64_t memory_limit, int64_t rounds, double gap, ffi::Function stop) {
-  Graphs graphs(mod, main);
-  dialect::MeshTable& meshes = graphs.meshes();
-  const int root = meshes.RootOf(device_mesh);
-  const mesh::Mesh mesh = meshes.Root(root);
-  DISTIR_REQUIRE(dialect::ToMesh(device_mesh) == mesh, ValueError)
-      << "the module has the devices of the mesh in another shape; name that one";
-  planning::Planner planner(cost::ToCluster(cluster));
-  const DeviceLimits limits = LimitsOf(device);
-  Moves moves(&planner, mesh, limits);
-  const Works works(mod, outlined, CountsOf(counts), limits);
-  const auto graph_of = [&](const ir::GlobalVar& name) -> const FunctionGraph& {
-    return graphs.Of(name);
-  };
-  const Model model(*graphs.all().front(), graph_of, works, limits, &moves, root,
-                    memory_limit < 0 ? std::nullopt : std::optional<int64_t>(memory_limit));
-  const autoshard::Solution solution = autoshard::Solve(
-      model.problem(), static_cast<int32_t>(rounds), gap,
-      [&stop](const autoshard::Solution& best) { return autoshard::Ends(stop, best); });
-  Data data;
-  data.Set("cost", solution.cost);
-  data.Set("bound", solution.bound);
-  ffi::Array<bool> usable;
-  for (bool each : model.UsableAxes()) usable.push_back(each);
-  data.Set("usable", usable);
-  const Model::LeastMemory least = model.LeastPossible();
-  data.Set("least_memory", least.bytes);
-  if (least.graph != nullptr) {
-    const propagation::Node& node = least.graph->nodes[least.node];
-    const int slot = node.results.empty() ? node.operands[0] : node.results[0];
-    data.Set("least_at", least.graph->slots[slot].name);
+class Search {
+ public:
+  /*!
+   * \param outlined, counts See autosharding/work.h.
+   * \param device Its launch, bandwidth, caches and operations per second.
+   */
+  Search(const ir::IRModule& mod, const ir::GlobalVar& main, const ir::DeviceMesh& device_mesh,
+         const ffi::Any& cluster, const ir::IRModule& outlined,
+         const ffi::Map<ffi::String, ffi::Array<ffi::Any>>& counts, const Data& device)
+      : graphs_(mod, main),
+        root_(graphs_.meshes().RootOf(device_mesh)),
+        mesh_(graphs_.meshes().Root(root_)),
+        planner_(cost::ToCluster(cluster)),
+        limits_(LimitsOf(device)),
+        moves_(&planner_, mesh_, limits_) {
+    DISTIR_REQUIRE(dialect::ToMesh(device_mesh) == mesh_, ValueError)
+        << "the module has the devices of the mesh in another shape; name that one";
+    graph_of_ = [this](const ir::GlobalVar& name) -> const FunctionGraph& {
+      return graphs_.Of(name);
+    };
+    const Works works(mod, outlined, CountsOf(counts), limits_);
+    model_.emplace(*graphs_.all().front(), graph_of_, works, limits_, &moves_, root_);
   }
-  if (solution.choice.empty() && !model.problem().nodes.empty()) return data;
+  Search(const Search&) = delete;
 
-  const auto chosen = [&](const FunctionGraph& graph, int slot) {
-    return model.ShardingOf(graph, slot, solution.choice);
-  };
-  ffi::Array<ffi::Any> calls, tensors, statements;
-  for (const FunctionGraph* graph : model.graphs()) {
-    for (const Place& place : PlacesOf(*graph)) {
-      if (!place.is_param) break;
-      if (const auto sharding = chosen(*graph, place.slot); sharding.has_value())
-        tensors.push_back(RowOf(graph->name, place, ToData(mesh, *sharding)));
+  /*! \brief The axes that serve for anything, and the least memory, with the name of a tensor that
+   * is computed meanwhile. */
+  Data Describe() const {
+    Data data;
+    ffi::Array<bool> usable;
+    for (bool each : model_->UsableAxes()) usable.push_back(each);
+    data.Set("usable", usable);
+    const Model::LeastMemory least = model_->LeastPossible();
+    data.Set("least_memory", least.bytes);
+    if (least.graph != nullptr) {
+      const propagation::Node& node = least.graph->nodes[least.node];
+      const int slot = node.results.empty() ? node.operands[0] : node.results[0];
+      data.Set("least_at", least.graph->slots[slot].name);
     }
-    const std::set<int> params(graph->params.begin(), graph->params.end());
+    return data;
+  }
+
+  /*!
+   * \param memory_limit Bytes of a device.
+   * \param stop Called with the best cost (kInfinite if there is none) and the bound.
+   * \return Cost and bound; if there is a choice, statements, parameters and the calls that read
+   * them.
+   */
+  Data Choose(int64_t memory_limit, int64_t rounds, double gap, const ffi::Function& stop) {
+    model_->SetMemoryLimit(memory_limit);
+    const autoshard::Solution solution = autoshard::Solve(
+        model_->problem(), static_cast<int32_t>(rounds), gap,
+        [&stop](const autoshard::Solution& best) { return autoshard::Ends(stop, best); });
+    Data data;
+    data.Set("cost", solution.cost);
+    data.Set("bound", solution.bound);
+    if (solution.choice.empty() && !model_->problem().nodes.empty()) return data;
+
+    const auto chosen = [&](const FunctionGraph& graph, int slot) {
+      return model_->ShardingOf(graph, slot, solution.choice);
+    };
+    ffi::Array<ffi::Any> calls, tensors, statements;
+    for (const FunctionGraph* graph : model_->graphs()) {
+      for (const Place& place : PlacesOf(*graph)) {
+        if (!place.is_param) break;
+        if (const auto sharding = chosen(*graph, place.slot); sharding.has_value())
+          tensors.push_back(RowOf(graph->name, place, ToData(mesh_, *sharding)));
+      }
+      AddCalls(*graph, solution.choice, &calls);
+    }
+    for (const Statement& each :
+         FindStatements(graphs_.all(), graph_of_, chosen, graphs_.meshes(), root_, &planner_))
+      statements.push_back(RowOf(each.graph->name, each.place, ToData(mesh_, each.sharding)));
+    data.Set("statements", statements);
+    data.Set("tensors", tensors);
+    data.Set("calls", calls);
+    return data;
+  }
+
+ private:
+  /*! \brief Adds rows for the calls that read parameters. */
+  void AddCalls(const FunctionGraph& graph, const autoshard::Choice& choice,
+                ffi::Array<ffi::Any>* calls) const {
+    const std::set<int> params(graph.params.begin(), graph.params.end());
     const auto is_param = [&params](int slot) { return params.count(slot) > 0; };
-    for (size_t i = 0; i < graph->nodes.size(); ++i) {
-      const propagation::Node& node = graph->nodes[i];
+    const auto names = [&graph](const propagation::SlotList& slots) {
+      ffi::Array<ffi::Any> found;
+      for (int slot : slots) found.push_back(graph.slots[slot].name);
+      return found;
+    };
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const propagation::Node& node = graph.nodes[i];
       if (std::none_of(node.operands.begin(), node.operands.end(), is_param)) continue;
-      const Way& way = model.WayOf(*graph, i, solution.choice);
-      const auto names = [&](const propagation::SlotList& slots) {
-        ffi::Array<ffi::Any> found;
-        for (int slot : slots) found.push_back(graph->slots[slot].name);
-        return found;
-      };
+      const Way& way = model_->WayOf(graph, i, choice);
       ffi::Array<ffi::Any> operands, results;
-      for (const mesh::Sharding& each : way.operands) operands.push_back(ToData(mesh, each));
-      for (const mesh::Sharding& each : way.results) results.push_back(ToData(mesh, each));
+      for (const mesh::Sharding& each : way.operands) operands.push_back(ToData(mesh_, each));
+      for (const mesh::Sharding& each : way.results) results.push_back(ToData(mesh_, each));
       ffi::Array<int> partial;
       if (!way.results.empty()) {
         for (const mesh::AxisRef& axis : way.results[0].partial) partial.push_back(axis.axis);
       }
-      calls.push_back(ffi::Array<ffi::Any>{ffi::String(graph->name), node.name,
-                                           names(node.operands), names(node.results), operands,
-                                           results, partial});
+      calls->push_back(ffi::Array<ffi::Any>{ffi::String(graph.name), node.name,
+                                            names(node.operands), names(node.results), operands,
+                                            results, partial});
     }
   }
-  for (const Statement& each :
-       FindStatements(graphs.all(), graph_of, chosen, meshes, root, &planner))
-    statements.push_back(RowOf(each.graph->name, each.place, ToData(mesh, each.sharding)));
-  data.Set("statements", statements);
-  data.Set("tensors", tensors);
-  data.Set("calls", calls);
-  return data;
-}
+
+  Graphs graphs_;
+  const int root_;
+  const mesh::Mesh mesh_;
+  planning::Planner planner_;
+  const DeviceLimits limits_;
+  Moves moves_;
+  GraphOf graph_of_;
+  std::optional<Model> model_;
+};
 
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
-      .def("distir.autosharding.Choose", Choose)
+      // The description of a program, and a function that chooses for a limit; see Search.
+      .def("distir.autosharding.Search",
+           [](ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ffi::Any cluster,
+              ir::IRModule outlined, ffi::Map<ffi::String, ffi::Array<ffi::Any>> counts,
+              Data device) {
+             auto search = std::make_shared<Search>(mod, main, device_mesh, cluster, outlined,
+                                                    counts, device);
+             const ffi::Function choose = support::Typed(
+                 [search](int64_t memory_limit, int64_t rounds, double gap, ffi::Function stop) {
+                   return search->Choose(memory_limit, rounds, gap, stop);
+                 });
+             return ffi::Array<ffi::Any>{search->Describe(), choose};
+           })
       .def("distir.autosharding.SeparateBatchDims", [](ir::IRModule mod) {
         return ir::RewriteFunctions(mod, propagation::SeparateBatchDims);
       });

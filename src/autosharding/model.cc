@@ -59,8 +59,7 @@ Sharding WithoutPartial(Sharding sharding) {
 }  // namespace
 
 Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& works,
-             const DeviceLimits& limits, Moves* moves, int root,
-             std::optional<int64_t> memory_limit)
+             const DeviceLimits& limits, Moves* moves, int root)
     : limits_(limits), moves_(*moves), root_(root) {
   Collect(main, graph_of);
   CountCalls(graph_of);
@@ -76,7 +75,7 @@ Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& wo
   }
   for (const FunctionGraph* graph : order_) AddCallEdges(Of(*graph), graph_of);
   RequireFinite();
-  problem_.limits.assign(num_times_, memory_limit.value_or(autoshard::kUnlimited));
+  SetMemoryLimit(autoshard::kUnlimited);
   for (const FunctionGraph* graph : order_) AddMemory(Of(*graph));
 }
 

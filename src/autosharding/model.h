@@ -51,12 +51,12 @@ using propagation::GraphOf;
 
 class Model {
  public:
-  /*!
-   * \param root The mesh, in the graphs' table.
-   * \param memory_limit Bytes of a device; nothing: no limit.
-   */
+  /*! \param root The mesh, in the graphs' table. */
   Model(const propagation::FunctionGraph& main, const GraphOf& graph_of, const Works& works,
-        const DeviceLimits& limits, Moves* moves, int root, std::optional<int64_t> memory_limit);
+        const DeviceLimits& limits, Moves* moves, int root);
+
+  /*! \param bytes That a device may hold at any time; until then, memory is not limited. */
+  void SetMemoryLimit(int64_t bytes) { problem_.limits.assign(num_times_, bytes); }
 
   const autoshard::Problem& problem() const { return problem_; }
 

@@ -2,6 +2,7 @@
 #include "autosharding/statements.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <utility>
@@ -62,6 +63,8 @@ std::vector<Statement> FindStatements(
     const std::function<std::optional<Sharding>(const FunctionGraph&, int)>& chosen,
     const dialect::MeshTable& meshes, int root, planning::Planner* planner) {
   std::vector<Statement> statements;
+  std::vector<size_t> num_sources;
+  for (const FunctionGraph* graph : graphs) num_sources.push_back(graph->sources.size());
   std::map<const FunctionGraph*, std::vector<Place>> places;
   std::set<std::pair<const FunctionGraph*, int>> stated;
   const auto state = [&](FunctionGraph* graph, const Place& place, const Sharding& sharding) {
@@ -110,6 +113,10 @@ std::vector<Statement> FindStatements(
       }
     }
     if (!differs) break;
+  }
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    std::vector<propagation::Source>& sources = graphs[i]->sources;
+    sources.erase(sources.begin() + static_cast<std::ptrdiff_t>(num_sources[i]), sources.end());
   }
   return statements;
 }

@@ -40,7 +40,7 @@ struct Statement {
 };
 
 /*!
- * \param graphs The program's graphs; their sources change.
+ * \param graphs The program's graphs; their sources change meanwhile.
  * \param chosen The sharding of a slot, or nothing.
  */
 std::vector<Statement> FindStatements(

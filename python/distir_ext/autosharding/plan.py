@@ -257,37 +257,81 @@ class _Search:
         effort: int,
         progress: Progress | None,
     ) -> None:
-        self._mod = mod
-        self._func = func
-        self._cluster = cluster
-        self._objective = objective
+        self.mod = mod
+        self.func = func
+        self.cluster = cluster
+        self.objective = objective
         assert cluster.device is not None
-        self._device = cluster.device
-        self._limit = float(self._device.memory if memory_limit is None else memory_limit)
-        self._gap = gap
-        self._effort = effort
-        self._progress = progress
-        self._sizes = sizes
+        self.device = cluster.device
+        self.limit = float(self.device.memory if memory_limit is None else memory_limit)
+        self.gap = gap
+        self.effort = effort
+        self.progress = progress
+        self.sizes = sizes
         sized, _ = with_sizes(mod, sizes)
         self._sized = _native("SeparateBatchDims")(sized)
         self._counted: CountedModule | None = None
 
     def on(self, mesh: Mesh) -> AutoPlan:
         """The best plan on a mesh."""
+        return _SearchOnMesh(self, mesh).plan()
+
+    def native(self, mesh: Mesh) -> tuple[Mapping[str, Any], Callable[..., Mapping[str, Any]]]:
+        """A description of the program on a mesh, and a function that chooses for a limit."""
+        device = self.device
         if self._counted is None:
-            target = resolve_target(self._device.target)
-            self._counted = count(self._sized, self._device, target)
-        if self._objective == "memory":
-            return self._least(mesh)
+            self._counted = count(self._sized, device, resolve_target(device.target))
+        known, choose = _native("Search")(
+            self._sized,
+            self._sized.get_global_var(self.func),
+            mesh.device_mesh,
+            self.cluster.as_data(),
+            self._counted.outlined,
+            self._counted.counts,
+            {
+                "launch": device.launch,
+                "bandwidth": device.bandwidth,
+                "caches": sorted([float(size), rate] for size, rate in device.caches.items()),
+                "operations": max(device.flops.values()),
+            },
+        )
+        return known, choose
+
+
+class _SearchOnMesh:
+    """The search on one mesh, for one limit of memory after the other.
+
+    Raises:
+        ValueError: An axis of the mesh can shard nothing.
+    """
+
+    def __init__(self, search: _Search, mesh: Mesh) -> None:
+        self._search = search
+        self._mesh = mesh
+        self._limit = search.limit
+        self._known, self._native_choose = search.native(mesh)
+        self._least_memory = float(self._known["least_memory"])
+        usable = self._known["usable"]
+        for name, size, serves in zip(mesh.axis_names, mesh.shape, usable, strict=True):
+            if size > 1 and not serves:
+                raise ValueError(
+                    f"the axis {name!r} of {mesh!r}, of {size} devices, can shard no operator: no "
+                    "dimension has so many elements, or can be cut so"
+                )
+
+    def plan(self) -> AutoPlan:
+        """The best plan."""
+        if self._search.objective == "memory":
+            return self._least()
         # The search leaves out some buffers, such as those of collectives. Where a plan holds more
         # than it says, another one is searched with a lower limit.
         limit = high = self._limit
         low = 0.0  # a limit within which no plan was found
         best: AutoPlan | None = None
         for tries in range(_TRIES):
-            found = self._choose(mesh, limit)
+            found = self._choose(limit)
             if "statements" in found:
-                plan = self._plan(mesh, found)
+                plan = self._plan(found)
                 if plan.memory <= self._limit:
                     return plan
                 if best is None or plan.memory < best.memory:
@@ -305,48 +349,48 @@ class _Search:
                 f"no plan was found that holds at most {self._limit:g} bytes per device; the one "
                 f"that comes nearest holds {best.memory:g}"
             )
-        raise ValueError(self._too_little(mesh, found))
+        raise ValueError(self._too_little())
 
-    def _least(self, mesh: Mesh) -> AutoPlan:
+    def _least(self) -> AutoPlan:
         """The plan that holds least of those that are fastest within several limits.
 
         The search cannot tell how much of its storages TVM leaves unused.
         """
-        found = self._choose(mesh, 1.0, 0)
-        least = float(found["least_memory"])
+        least = self._least_memory
         best: AutoPlan | None = None
         for factor in _LIMITS:
-            found = self._choose(mesh, factor * least, _FEW)
+            found = self._choose(factor * least, _FEW)
             if "statements" in found:
-                plan = self._plan(mesh, found)
+                plan = self._plan(found)
                 best = plan if best is None or plan.memory < best.memory else best
         if best is None:
-            raise ValueError(self._too_little(mesh, found))
+            raise ValueError(self._too_little())
         if best.memory > self._limit:
             raise ValueError(
-                f"no plan on {mesh!r} was found within {self._limit:g} bytes per device; the one "
-                f"with the least holds {best.memory:g}, and none needs less than {least:g}"
+                f"no plan on {self._mesh!r} was found within {self._limit:g} bytes per device; the "
+                f"one with the least holds {best.memory:g}, and none needs less than {least:g}"
             )
         return best
 
-    def _too_little(self, mesh: Mesh, found: Mapping[str, Any]) -> str:
-        least = float(found["least_memory"])
-        where = f", while `{found['least_at']}` is computed" if "least_at" in found else ""
+    def _too_little(self) -> str:
+        least = self._least_memory
+        where = (
+            f", while `{self._known['least_at']}` is computed" if "least_at" in self._known else ""
+        )
         if least > self._limit:
             return (
-                f"a limit of {self._limit:g} bytes per device is below what any plan on {mesh!r} "
-                f"needs: at least {least:g} bytes{where}"
+                f"a limit of {self._limit:g} bytes per device is below what any plan on "
+                f"{self._mesh!r} needs: at least {least:g} bytes{where}"
             )
         return (
             f"no plan was found within {self._limit:g} bytes per device; any plan needs at least "
             f"{least:g} bytes{where}"
         )
 
-    def _choose(self, mesh: Mesh, limit: float, effort: int | None = None) -> Mapping[str, Any]:
-        assert self._counted is not None
-        device = self._device
+    def _choose(self, limit: float, effort: int | None = None) -> Mapping[str, Any]:
         raised: list[BaseException] = []
-        ask = self._progress or _Line().ask
+        search = self._search
+        ask = search.progress or _Line().ask
 
         def stop(cost: int, bound: int) -> bool:
             try:
@@ -362,35 +406,14 @@ class _Search:
                 raised.append(error)
                 return True
 
-        found: Mapping[str, Any] = _native("Choose")(
-            self._sized,
-            self._sized.get_global_var(self._func),
-            mesh.device_mesh,
-            self._cluster.as_data(),
-            self._counted.outlined,
-            self._counted.counts,
-            {
-                "launch": device.launch,
-                "bandwidth": device.bandwidth,
-                "caches": sorted([float(size), rate] for size, rate in device.caches.items()),
-                "operations": max(device.flops.values()),
-            },
-            math.floor(limit),
-            self._effort if effort is None else min(effort, self._effort),
-            self._gap,
-            stop,
-        )
+        rounds = search.effort if effort is None else min(effort, search.effort)
+        found = self._native_choose(math.floor(limit), rounds, search.gap, stop)
         if raised:
             raise raised[0]
-        for name, size, usable in zip(mesh.axis_names, mesh.shape, found["usable"], strict=True):
-            if size > 1 and not usable:
-                raise ValueError(
-                    f"the axis {name!r} of {mesh!r}, of {size} devices, can shard no operator: no "
-                    "dimension has so many elements, or can be cut so"
-                )
         return found
 
-    def _plan(self, mesh: Mesh, found: Mapping[str, Any]) -> AutoPlan:
+    def _plan(self, found: Mapping[str, Any]) -> AutoPlan:
+        mesh, search = self._mesh, self._search
         names = mesh.axis_names
 
         def dims_of(axes: Sequence[Sequence[int]]) -> Dims:
@@ -401,7 +424,7 @@ class _Search:
             kind = PARAMETER if is_param else VARIABLE
             site = Site(kind, str(name), tuple(map(int, path)))
             stated.setdefault(str(function), {})[site] = dims_of(axes)
-        mod = self._mod
+        mod = search.mod
         table = MeshTable(mod)
         marked: dict[str, relax.Function] = {}
         for func, sites in stated.items():
@@ -419,14 +442,14 @@ class _Search:
         return AutoPlan(
             mod,
             mesh,
-            self._cluster,
-            {site.label: dims for site, dims in stated.get(self._func, {}).items()},
-            tuple(weight_choices(mod[self._func], self._func, found, dims_of, names)),
+            search.cluster,
+            {site.label: dims for site, dims in stated.get(search.func, {}).items()},
+            tuple(weight_choices(mod[search.func], search.func, found, dims_of, names)),
             found["cost"] / _TICKS,
             found["bound"] / _TICKS,
-            estimate(mod, self._cluster, sizes=self._sizes),
+            estimate(mod, search.cluster, sizes=search.sizes),
             self._limit,
-            float(found["least_memory"]),
+            self._least_memory,
         )
 
 
