@@ -36,9 +36,9 @@ SCRIPT = """
             PLANS,
             CLUSTER,
             stages="pp",
-            microbatches=range(1, 513),
+            microbatches=range(1, 129),
             batch="n",
-            sizes={"n": 512 * 5},
+            sizes={"n": 128 * 5},
             processes=2,
         )
 """
