@@ -1,5 +1,5 @@
-// Counts operations and bytes of the runtime's packed functions (fused norm, einsum, grouped
-// product, slices).
+// Counts operations and bytes of the runtime's packed functions (fused norm, einsum, convolution,
+// grouped product, slices).
 #include "analysis/builtin_count.h"
 
 #include <tvm/ffi/error.h>
@@ -16,6 +16,7 @@ namespace distir::analysis {
 namespace {
 
 constexpr const char* kEinsum = "einsum";
+constexpr const char* kConvolution = "convolution";
 
 const ir::NodeArray<ir::Expr>& ShapeOf(const ir::Expr& tensor) {
   return ir::ShapeOf(ir::TensorType::Cast(tensor.ty()));
@@ -88,6 +89,34 @@ KernelCount CountEinsum(const ir::NodeArray<ir::Expr>& args, const ir::Type& res
   return count;
 }
 
+/*! \brief Products and sums of a weight with each window: convolution(data, weight,
+ * "NCHW,OIHW->..", out). Without those that padding saves. */
+KernelCount CountConvolution(const ir::NodeArray<ir::Expr>& args, const ir::Type& result) {
+  KernelCount count;
+  const std::string text = StringArgument(args[2]);
+  const bool is_transposed = text.find(" transposed") != std::string::npos;
+  const std::string kernel = text.substr(text.find(',') + 1);
+  // Each element of a result is a sum over all of the weight but its output channels; each element
+  // of the data of a transposed one has a product with all but its input channels.
+  const size_t shared = kernel.find(is_transposed ? 'I' : 'O');
+  double products = 2;
+  const auto multiply = [&](const ir::NodeArray<ir::Expr>& shape, size_t without) {
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const int64_t size = ir::StaticDim(shape[d]);
+      if (size < 0) count.unknown = "a size that depends on data";
+      if (size >= 0 && d != without) products *= static_cast<double>(size);
+    }
+  };
+  multiply(ShapeOf(args[1]), shared);
+  multiply(is_transposed ? ShapeOf(args[0]) : ir::ShapeOf(ir::TensorType::Cast(result)),
+           std::string::npos);
+  const DLDataType dtype = ir::TensorType::Cast(args[0].ty()).dtype();
+  count.operations[{dtype.code, dtype.bits}] = products;
+  count.bytes_read = {BytesOf(args[0].ty()), BytesOf(args[1].ty())};
+  count.bytes_written = {BytesOf(result)};
+  return count;
+}
+
 }  // namespace
 
 double BytesOf(const ir::Type& type) {
@@ -114,7 +143,7 @@ std::string StringArgument(const ir::Expr& expr) {
 
 bool IsComputed(const std::string& name) {
   const abi::CollectiveRecord* record = abi::FindCollective(name);
-  return name == kEinsum ||
+  return name == kEinsum || name == kConvolution ||
          (record != nullptr && (record->collective == abi::Collective::kSlice ||
                                 record->collective == abi::Collective::kGroupedMatmul));
 }
@@ -122,6 +151,7 @@ bool IsComputed(const std::string& name) {
 KernelCount CountBuiltin(const std::string& name, const ir::NodeArray<ir::Expr>& args,
                          const ir::Type& result) {
   if (name == kEinsum) return CountEinsum(args, result);
+  if (name == kConvolution) return CountConvolution(args, result);
   const abi::CollectiveRecord* record = abi::FindCollective(name);
   TVM_FFI_ICHECK(record != nullptr) << name;
   if (record->collective == abi::Collective::kSlice) return CountSlice(result);

@@ -68,6 +68,7 @@ const Step kSteps[] = {
 // python/distir_ext/compile/cpu.py lists.
 const Step kCpuSteps[] = {
     {"DispatchMatmul",             kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
+    {"DispatchConvolution",        kLowered,    kRuntime,    When::kAsked,   target::DispatchConvolution},
     {"ShareResults",               kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
     {"ShareOperands",              kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
 };

@@ -60,7 +60,13 @@ NEEDS_DTENSORS = [
     "OptimizeCollectives",
     "LowerGlobalViewToLocalView",
 ]
-NEEDS_PROGRAMS = ["LowerCCL", "DispatchMatmul", "ShareResults", "ShareOperands"]
+NEEDS_PROGRAMS = [
+    "LowerCCL",
+    "DispatchMatmul",
+    "DispatchConvolution",
+    "ShareResults",
+    "ShareOperands",
+]
 
 
 @pytest.mark.parametrize("name", [*NEEDS_DTENSORS, "LowerDistIR", *NEEDS_PROGRAMS])

@@ -24,7 +24,7 @@ from distir_ext.native import cpu_target
 from distir_ext.native.cores import CONFIGURE_CORES, allowed_cores, share_of_cores
 
 # Packed functions that compute on tensors, and need nothing else of a worker, by what steps say.
-_TIMED = {"einsum": "distir.runtime.einsum"}
+_TIMED = {name: f"distir.runtime.{name}" for name in ("einsum", "convolution")}
 # Seconds for which all kernels of a program are run, in rounds.
 _SECONDS = 0.25
 # How often one kernel is called in a round at most: further layers are like those before.

@@ -23,13 +23,14 @@ def pipeline(
 ) -> tvm.transform.Pass:
     """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
 
-    TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` before it and a
-    schedule for every kernel, :func:`distir_ext.transform.ShareResults` and
+    TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` and
+    :func:`distir_ext.transform.DispatchConvolution` before it, a schedule for every kernel,
+    :func:`distir_ext.transform.ShareResults` and
     :func:`distir_ext.transform.ShareOperands`.
 
     Args:
         target: Target to compile for.
-        blas: Whether products are left to a BLAS library, where one is installed.
+        blas: Whether products and convolutions are left to a BLAS library, where one is installed.
         without: Names of passes of this package that do not run.
     """
     return tvm.transform.Sequential(passes(target, blas, without), name="distir_cpu")
@@ -45,7 +46,7 @@ def passes(
 
     passes: list[tvm.transform.Pass] = [_keep_functions()]
     if blas and blas_library.LIBRARY is not None:
-        passes += own("DispatchMatmul")
+        passes += own("DispatchMatmul") + own("DispatchConvolution")
     passes += prepare_operators()
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [

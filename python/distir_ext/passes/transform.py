@@ -24,6 +24,7 @@ __all__ = [
     "AutoShard",
     "CutFusedWeights",
     "DecomposeSharded",
+    "DispatchConvolution",
     "DispatchMatmul",
     "LegalizeRedistribute",
     "LowerCCL",
@@ -367,6 +368,18 @@ def DispatchMatmul() -> tvm.transform.Pass:  # noqa: N802
     neighbours is faster. ``dx.build`` runs this pass for CPU targets.
     """
     return native_pass("DispatchMatmul")
+
+
+@short_tracebacks
+def DispatchConvolution() -> tvm.transform.Pass:  # noqa: N802
+    """Convolutions of tensors in host memory become calls of the runtime, which uses OpenBLAS.
+
+    ``R.nn.conv1d``, ``conv2d``, ``conv3d`` and their transposed forms of floats, in layouts without
+    blocks, with groups and symbolic sizes; those of ``int8`` and ``uint8`` with a result of
+    ``int32``, if they are not transposed. Very small ones stay. ``dx.build`` runs this pass for CPU
+    targets.
+    """
+    return native_pass("DispatchConvolution")
 
 
 @short_tracebacks

@@ -1,7 +1,6 @@
 // distir.runtime.einsum(a, b, "bsd,dn->bsn", out): a contraction of two tensors in host memory.
 #include "runtime/kernels/einsum.h"
 
-#include <dlfcn.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/string.h>
@@ -19,6 +18,7 @@
 #include "runtime/kernels/contraction.h"
 #include "runtime/kernels/floats/stored_float.h"
 #include "runtime/kernels/format_list.h"
+#include "runtime/kernels/parallel.h"
 #include "runtime/kernels/strided_copy.h"
 #include "support/functions.h"
 
@@ -30,8 +30,6 @@ using ffi::TensorView;
 
 namespace {
 
-// Below so many multiplications a second thread costs more than it saves.
-constexpr int64_t kWorkForThreads = int64_t{1} << 20;
 // Pieces of a matrix are whole blocks of the rows that kernels of BLAS compute at a time.
 constexpr int64_t kPieceMultiple = 16;
 
@@ -119,23 +117,6 @@ bool IsBFloat16(DLDataType dtype) {
 }
 bool IsSmall(DLDataType dtype) { return IsFloat(dtype, 16) || IsBFloat16(dtype); }
 
-// ---- threads
-
-// TVM's pool of threads of this thread: each worker of a session has its own share of the cores.
-// The signatures are those of TVM's C API (tvm/runtime/c_backend_api.h).
-struct ParallelGroup {
-  void* sync_handle;
-  int32_t num_task;
-};
-using ParallelTask = int (*)(int task, ParallelGroup* group, void* data);
-using ParallelLaunch = int (*)(ParallelTask task, void* data, int num_task);
-
-ParallelLaunch FindParallelLaunch() {
-  static const auto launch =
-      reinterpret_cast<ParallelLaunch>(dlsym(RTLD_DEFAULT, "TVMBackendParallelLaunch"));
-  return launch;
-}
-
 // ---- computation
 
 template <typename T>
@@ -148,17 +129,10 @@ class Contraction {
   }
 
   void Run() {
-    const int64_t work = loops_ * sums_ * plan_.m.extent * plan_.n.extent * plan_.k.extent;
-    const ParallelLaunch launch = FindParallelLaunch();
-    if (work < kWorkForThreads || launch == nullptr) {
-      RunPart(0, 1);
-      return;
-    }
-    const auto task = [](int task, ParallelGroup* group, void* data) {
-      static_cast<Contraction*>(data)->RunPart(task, group->num_task);
-      return 0;
-    };
-    if (launch(task, this, 0) != 0) TVM_FFI_THROW(InternalError) << "einsum: no threads";
+    const double operations = static_cast<double>(loops_ * sums_) *
+                              static_cast<double>(plan_.m.extent * plan_.n.extent) *
+                              static_cast<double>(plan_.k.extent);
+    RunInParts(operations, [this](int64_t part, int64_t parts) { RunPart(part, parts); });
   }
 
  private:

@@ -13,6 +13,8 @@ namespace distir::target {
 
 /*! \brief Contractions of two tensors become calls of the runtime's einsum. */
 ir::IRModule DispatchMatmul(const ir::IRModule& mod);
+/*! \brief Convolutions become calls of the runtime. */
+ir::IRModule DispatchConvolution(const ir::IRModule& mod);
 /*! \brief Results of collectives that are only read become tensors that threads may share. */
 ir::IRModule ShareResults(const ir::IRModule& mod);
 /*! \brief Operands of large collectives are made where other processes of the host see them. */
