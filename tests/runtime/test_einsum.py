@@ -98,6 +98,26 @@ def test_result_of_another_dtype():
     assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
+def test_integers_of_8_bits_are_exact():
+    """Also sums of more products than float32 has exactly, over one axis or several, and int32 wraps."""
+    generator = np.random.default_rng(0)
+    dtypes = ("int8", "uint8")
+    for left, right in [(a, b) for a in dtypes for b in dtypes]:
+        for subscripts, *shapes in [*EQUATIONS, ("abc,acbd->d", (9, 300, 70), (9, 70, 300, 5))]:
+            a, b = (
+                generator.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(
+                    dtype
+                )
+                for dtype, shape in zip((left, right), shapes, strict=True)
+            )
+            wanted = expected(a, b, subscripts)
+            found = einsum(a, b, subscripts, wanted.shape, "int32")
+            wanted = wanted.astype("int64").astype("int32")  # wraps around
+            assert (found == wanted).all(), (left, right, subscripts, shapes)
+    most = np.full((3, 5000), 255, "uint8")
+    assert (einsum(most, most, "ab,cb->ac", (3, 3), "int32") == 5000 * 255 * 255).all()
+
+
 def test_threads_at_the_same_time():
     failures = []
 

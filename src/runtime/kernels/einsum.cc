@@ -19,6 +19,7 @@
 #include "runtime/kernels/floats/stored_float.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/parallel.h"
+#include "runtime/kernels/small_integer.h"
 #include "runtime/kernels/strided_copy.h"
 #include "support/functions.h"
 
@@ -95,7 +96,7 @@ std::vector<ContractionAxis> ReadContractionAxes(const String& subscripts,
 
 namespace {
 
-// ---- 16-bit floats
+// ---- dtypes that are computed in float32
 
 template <typename Type>
 void Widen(const void* from, int64_t count, float* to) {
@@ -115,7 +116,19 @@ bool IsFloat(DLDataType dtype, int bits) {
 bool IsBFloat16(DLDataType dtype) {
   return dtype.code == kDLBfloat && dtype.bits == 16 && dtype.lanes == 1;
 }
-bool IsSmall(DLDataType dtype) { return IsFloat(dtype, 16) || IsBFloat16(dtype); }
+bool IsInt8(DLDataType dtype) {
+  return dtype.code == kDLInt && dtype.bits == 8 && dtype.lanes == 1;
+}
+bool IsUInt8(DLDataType dtype) {
+  return dtype.code == kDLUInt && dtype.bits == 8 && dtype.lanes == 1;
+}
+bool IsInt32(DLDataType dtype) {
+  return dtype.code == kDLInt && dtype.bits == 32 && dtype.lanes == 1;
+}
+/*! \brief True for dtypes that are computed in float32. */
+bool IsSmall(DLDataType dtype) {
+  return IsFloat(dtype, 16) || IsBFloat16(dtype) || IsInt8(dtype) || IsUInt8(dtype);
+}
 
 // ---- computation
 
@@ -195,7 +208,7 @@ class Workspace {
   explicit Workspace(const std::array<TensorView, 3>& tensors) : tensors_(tensors) {
     for (Operand operand : {kLeft, kRight, kResult}) {
       const TensorView& tensor = tensors[operand];
-      if (IsSmall(tensor.dtype())) {
+      if (IsSmall(tensor.dtype()) || IsInt32(tensor.dtype())) {
         T* wide = Allocate(tensor.numel());
         if (operand != kResult) Convert(tensor, wide);
         data_[operand] = wide;
@@ -206,6 +219,14 @@ class Workspace {
   }
 
   void Run(const std::vector<ContractionAxis>& axes) {
+    const TensorView& out = tensors_[kResult];
+    if (IsInt32(out.dtype())) return RunExactly(axes, reinterpret_cast<int32_t*>(DataOf(out)));
+    Multiply(axes);
+    if (IsSmall(out.dtype())) ConvertBack(out);
+  }
+
+ private:
+  void Multiply(const std::vector<ContractionAxis>& axes) {
     ContractionPlan plan = PlanContraction(axes);
     std::array<T*, 3> data = data_;
     std::unique_ptr<BoxCopy> copy_back;
@@ -226,19 +247,58 @@ class Workspace {
     }
     Contraction<T>(plan, data[kLeft], data[kRight], data[kResult]).Run();
     if (copy_back != nullptr) copy_back->Run(data[kResult], data_[kResult]);
-    const TensorView& out = tensors_[kResult];
-    if (IsSmall(out.dtype())) ConvertBack(out);
   }
 
- private:
+  /*! \brief Products of integers, in sums that float32 has exactly. */
+  void RunExactly(const std::vector<ContractionAxis>& axes, int32_t* out) {
+    const auto size_of = [this](Operand operand) {
+      return IsInt8(tensors_[operand].dtype()) ? 128 : 255;
+    };
+    std::memset(out, 0, tensors_[kResult].numel() * sizeof(int32_t));
+    AddPieces(axes, ExactTerms(size_of(kLeft), size_of(kRight)), out);
+  }
+
+  /*! \brief Adds the contraction, in pieces of so many terms; the longest axis is cut first. */
+  void AddPieces(const std::vector<ContractionAxis>& axes, int64_t most_terms, int32_t* out) {
+    int64_t terms = 1;
+    size_t longest = axes.size();
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i].strides[kResult] != 0 || axes[i].extent == 1) continue;
+      terms *= axes[i].extent;
+      if (longest == axes.size() || axes[i].extent > axes[longest].extent) longest = i;
+    }
+    if (terms <= most_terms) {
+      Multiply(axes);
+      const T* products = data_[kResult];
+      for (int64_t i = 0; i < tensors_[kResult].numel(); ++i)
+        out[i] = WrappingSum(out[i], static_cast<int32_t>(products[i]));
+      return;
+    }
+    const ContractionAxis& whole = axes[longest];
+    const int64_t extent = std::max<int64_t>(1, most_terms / (terms / whole.extent));
+    const std::array<T*, 3> data = data_;
+    std::vector<ContractionAxis> piece = axes;
+    for (int64_t begin = 0; begin < whole.extent; begin += extent) {
+      piece[longest].extent = std::min(extent, whole.extent - begin);
+      for (Operand operand : {kLeft, kRight})
+        data_[operand] = data[operand] + begin * whole.strides[operand];
+      AddPieces(piece, most_terms, out);
+    }
+    data_ = data;
+  }
+
   T* Allocate(int64_t count) {
     buffers_.emplace_back(new T[count]);
     return buffers_.back().get();
   }
   static void Convert(const TensorView& tensor, T* to) {
     if constexpr (std::is_same_v<T, float>) {
-      (IsBFloat16(tensor.dtype()) ? Widen<BFloat16> : Widen<Float16>)(DataOf(tensor),
-                                                                      tensor.numel(), to);
+      const DLDataType dtype = tensor.dtype();
+      const auto widen = IsInt8(dtype)       ? Widen<SmallInteger<int8_t>>
+                         : IsUInt8(dtype)    ? Widen<SmallInteger<uint8_t>>
+                         : IsBFloat16(dtype) ? Widen<BFloat16>
+                                             : Widen<Float16>;
+      widen(DataOf(tensor), tensor.numel(), to);
     }
   }
   void ConvertBack(const TensorView& out) const {
@@ -258,13 +318,18 @@ class Workspace {
 void Einsum(TensorView a, TensorView b, const String& subscripts, TensorView out) {
   const std::array<TensorView, 3> tensors = {a, b, out};
   const bool is_double = IsFloat(a.dtype(), 64);
+  const auto is_integer = [](DLDataType dtype) { return IsInt8(dtype) || IsUInt8(dtype); };
+  const bool are_integers = is_integer(a.dtype()) && is_integer(b.dtype()) && IsInt32(out.dtype());
   for (const TensorView& tensor : tensors) {
-    const bool fits = is_double ? IsFloat(tensor.dtype(), 64)
-                                : IsFloat(tensor.dtype(), 32) || IsSmall(tensor.dtype());
+    const DLDataType dtype = tensor.dtype();
+    const bool is_small_float = IsSmall(dtype) && !is_integer(dtype);
+    const bool fits =
+        are_integers || (is_double ? IsFloat(dtype, 64) : IsFloat(dtype, 32) || is_small_float);
     if (!fits) {
       Fail(subscripts, "a is ", ffi::DLDataTypeToString(a.dtype()), ", b is ",
            ffi::DLDataTypeToString(b.dtype()), ", out is ", ffi::DLDataTypeToString(out.dtype()),
-           "; all float64, or all of at most 32 bits, are supported");
+           "; floats that are all float64 or all of at most 32 bits, and int8 and uint8 with a "
+           "result of int32, are supported");
     }
   }
   for (Operand operand : {kLeft, kRight, kResult}) {

@@ -79,7 +79,8 @@ std::string ListOf(const ir::AttrField& field, const ir::Node& attrs) {
   return text;
 }
 
-/*! \brief The argument that describes a convolution to the runtime; nullopt if it does not compute it. */
+/*! \brief The argument that describes a convolution to the runtime; nullopt if it does not compute
+ * it. */
 std::optional<std::string> TextOf(const ir::Call& call, const ir::Type& type) {
   for (const Operator& each : kOperators) {
     if (!ir::IsOp(call.op(), each.name)) continue;

@@ -22,8 +22,17 @@ bool IsComputed(DLDataType dtype) {
   return dtype.code == kDLFloat && (dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64);
 }
 
-/*! \brief True if the runtime computes with these dtypes: with float64 only where all are. */
+bool IsSmallInteger(const ir::TensorType& type) {
+  if (!type.has_dtype() || type.dtype().lanes != 1) return false;
+  return (type.dtype().code == kDLInt || type.dtype().code == kDLUInt) && type.dtype().bits == 8;
+}
+
+/*! \brief True if the runtime computes with these dtypes: with float64 only where all are, with
+ * integers of 8 bits where their products are summed as int32. */
 bool AreComputed(const ir::TensorType& a, const ir::TensorType& b, const ir::TensorType& result) {
+  if (IsSmallInteger(a) && IsSmallInteger(b)) {
+    return result.has_dtype() && result.dtype().code == kDLInt && result.dtype().bits == 32;
+  }
   bool any_double = false;
   bool all_double = true;
   for (const ir::TensorType& type : {a, b, result}) {

@@ -179,7 +179,7 @@ class Forward {
         for (int64_t i = 0; i < count; ++i) {
           if constexpr (kExactTerms<In> != 0) {
             const auto value = static_cast<typename Out::Stored>(from[i]);
-            row[i * distance] = adds ? Add(row[i * distance], value) : value;
+            row[i * distance] = adds ? WrappingSum(row[i * distance], value) : value;
           } else {
             row[i * distance] = Out::Store(from[i]);
           }
@@ -187,11 +187,6 @@ class Forward {
       }
       at += count;
     }
-  }
-
-  /*! \brief Wraps around, as integers of a tensor do. */
-  static int32_t Add(int32_t a, int32_t b) {
-    return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
   }
 
   const Convolution& sizes_;
