@@ -99,7 +99,7 @@ def test_result_of_another_dtype():
 
 
 def test_integers_of_8_bits_are_exact():
-    """Also sums of more products than float32 has exactly, over one axis or several, and int32 wraps."""
+    """Also sums of more products than float32 has exactly, over several axes; int32 wraps."""
     generator = np.random.default_rng(0)
     dtypes = ("int8", "uint8")
     for left, right in [(a, b) for a in dtypes for b in dtypes]:
