@@ -157,6 +157,9 @@ PATTERNS = {
         "relax.take",
     },
     # What libraries compute, and what they compute behind it.
+    "target/cpu/dispatch_convolution.cc": {
+        f"relax.nn.conv{dims}d{kind}" for dims in (1, 2, 3) for kind in ("", "_transpose")
+    },
     "target/products/contraction.cc": {"relax.matmul", "relax.einsum"},
     "target/products/products.cc": {
         "relax.add",
@@ -195,13 +198,9 @@ def relax_names(names: str) -> set[str]:
 KERNELS = {
     "compile/kernels/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
     "compile/kernels/flash_attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
-    "compile/kernels/cpu_math.py": {
-        "relax.exp",
-        "relax.mean",
-        "relax.nn.silu",
-        "relax.nn.softmax",
-        "relax.sigmoid",
-    },
+    "compile/kernels/cpu_math.py": relax_names(
+        "erf exp log mean nn.gelu nn.gelu_tanh nn.silu nn.softmax sigmoid tanh"
+    ),
     "compile/kernels/conversions.py": {"relax.astype"},
     "compile/kernels/division.py": {"relax.floor_divide", "relax.floor_mod"},
     "compile/kernels/dtypes.py": relax_names(

@@ -10,7 +10,7 @@ from tvm.relax import op
 
 import distir_ext as dx
 from distir_ext.compile.kernels.cpu_kernels import schedule_kernels
-from distir_ext.compile.kernels.cpu_math import exp
+from distir_ext.compile.kernels.float_functions import exp
 
 
 def sigmoid(x):

@@ -1,5 +1,6 @@
 """Compilation for CPUs: the host's target, scheduled kernels, exponentials."""
 
+import math
 import re
 import time
 
@@ -11,13 +12,19 @@ from tvm.target import codegen
 
 import distir_ext as dx
 from distir_ext.compile import cpu
+from distir_ext.compile.kernel_values import tir_pipeline
 from distir_ext.compile.kernels.cpu_math import legalizations
 from distir_ext.native import cpu_target
 
 
 def run(mod, *inputs, blas=True):
     target = cpu_target.host_target()
-    executable = tvm.compile(mod, target, relax_pipeline=cpu.pipeline(target, blas))
+    executable = tvm.compile(
+        mod,
+        target,
+        relax_pipeline=cpu.pipeline(target, blas),
+        tir_pipeline=tir_pipeline(for_cpu=True),
+    )
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
 
@@ -122,19 +129,59 @@ def test_softmax(shape, axis):
     assert np.abs(found - wanted).max() < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [
-        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
-        ("silu", lambda x: x / (1 + np.exp(-x))),
-    ],
-)
-def test_activations(name, exact):
-    x = np.linspace(-80, 80, 3 * 701).reshape(3, 701).astype("float32")
-    make = relax.op.sigmoid if name == "sigmoid" else relax.op.nn.silu
-    found = run(module((x.shape,), make), x)
-    wanted = exact(x.astype("float64"))
-    assert (np.abs(found - wanted) <= 1e-6 * np.maximum(np.abs(wanted), 1e-30)).all()
+FUNCTIONS = {
+    "exp": (relax.op.exp, np.exp),
+    "log": (relax.op.log, np.log),
+    "tanh": (relax.op.tanh, np.tanh),
+    "erf": (relax.op.erf, np.vectorize(math.erf)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_over_all_floats(name, sample):
+    """Every so many of all floats: at most two units in the last place, and signs of zeros."""
+    function, exact = FUNCTIONS[name]
+    stride = sample(400_009, 100_003, 10_007)
+    x = np.arange(0, 2**32, stride, dtype="uint32").view("float32")
+    x = x[~np.isnan(x)]
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.0, 1.0000001, 0.99999994]
+    x = np.concatenate([x, np.linspace(-6, 6, 20001), special]).astype("float32")
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype("float64"))
+        rounded = wanted.astype("float32")
+    found = run(module((x.shape,), function), x)
+    assert np.array_equal(np.isnan(found), np.isnan(rounded))
+    finite = np.isfinite(rounded) & ((np.abs(rounded) > 1.2e-38) | (name != "exp"))
+    unit = np.spacing(np.abs(rounded[finite])).astype("float64")
+    assert (np.abs(found[finite] - wanted[finite]) / unit).max() <= 2
+    others = ~np.isfinite(rounded) & ~np.isnan(rounded)
+    assert np.array_equal(found[others], rounded[others])
+    zeros = x == 0
+    assert np.array_equal(np.signbit(found[zeros]), np.signbit(rounded[zeros]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_activations(dtype):
+    """float16 is computed in float32 and rounded once."""
+    x = np.linspace(-80, 11, 3 * 701).reshape(3, 701).astype(dtype)
+    exact = x.astype("float64")
+    erf = np.vectorize(math.erf)
+    inner = math.sqrt(2 / math.pi) * (exact + 0.044715 * exact**3)
+    unit = {"float32": 1e-6, "float16": 2.0**-10}[dtype]
+    least = {"float32": 1e-30, "float16": 2.0**-14}[dtype]
+    # 1 + erf(x) and 1 + tanh(x) of negative numbers are differences.
+    cancelled = 2e-7 * np.abs(exact)
+    for make, wanted, more in (
+        (relax.op.sigmoid, 1 / (1 + np.exp(-exact)), 0),
+        (relax.op.nn.silu, exact / (1 + np.exp(-exact)), 0),
+        (relax.op.nn.gelu, exact * (0.5 + 0.5 * erf(exact * math.sqrt(0.5))), cancelled),
+        (relax.op.nn.gelu_tanh, 0.5 * exact * (1 + np.tanh(inner)), cancelled),
+        (relax.op.tanh, np.tanh(exact), 0),
+        (relax.op.exp, np.exp(exact), 0),
+    ):
+        found = run(module((x.shape,), make, dtype), x).astype("float64")
+        allowed = unit * np.maximum(np.abs(wanted), least) + more
+        assert (np.abs(found - wanted) <= allowed).all(), make.__name__
 
 
 @pytest.mark.parametrize("shape", [(64, 512), (7, 33), (1, 40000), (40000, 2), (3, 4, 5, 64)])

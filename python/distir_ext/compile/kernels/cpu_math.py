@@ -1,8 +1,7 @@
-"""Kernels for CPUs in place of TVM's: exponentials that LLVM vectorises, means that can be fused.
+"""Kernels for CPUs in place of TVM's: functions that LLVM vectorises, means that can be fused.
 
-The exponential of float32 is 2 to a whole number, by its bits, times a polynomial of what is left,
-at most half of ln 2 (S. L. Moshier, Cephes, expf). Its error is at most two units in the last
-place. Other dtypes have the C library's.
+TVM's call the C library for each element (``float_functions``). float16 is computed in float32 and
+rounded once.
 
 A mean is a sum and a division as kernels of their own: FuseOps puts what leads to a sum into its
 kernel (the squares of a norm), but nothing into a kernel of two loop nests.
@@ -18,66 +17,10 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from distir_ext.compile.kernels.expressions import bind
+from distir_ext.compile.kernels.float_functions import erf, exp, log, tanh
 
-# Above the first the result is infinite, below the second it is zero.
-_OVERFLOW = 88.72283935546875
-_UNDERFLOW = -103.97208404541016
-
-_LOG2_E = 1.44269504088896341
-# ln 2 in two parts; a whole number times the first is exact.
-_LN2_HIGH = 0.693359375
-_LN2_LOW = -2.12194440e-4
-_POLYNOMIAL = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
-)
-
-_EXPONENT_BIAS = 127
-_MANTISSA_BITS = 23
-
-
-def exp(x: Any) -> Any:
-    """The exponential of a float32 expression; NaN stays NaN."""
-    return bind(x, _exp)
-
-
-def _exp(x: Any) -> Any:
-    # Not the nearest number that has a result, which would be subnormal: computing with these takes
-    # a hundred times as long, and masked scores are all far below.
-    bounded = tirx.Select(x < _float(_UNDERFLOW), _float(0), tirx.min(x, _float(_OVERFLOW)))
-    value = bind(bounded, _exp_within_bounds)
-    value = tirx.Select(x > _float(_OVERFLOW), _float(float("inf")), value)
-    value = tirx.Select(x < _float(_UNDERFLOW), _float(0), value)
-    return tirx.Select(tirx.isnan(x), x, value)
-
-
-def _exp_within_bounds(x: Any) -> Any:
-    power = tirx.floor(x * _float(_LOG2_E) + _float(0.5))
-    return bind(power, lambda power: _exp_by_power(x, power))
-
-
-def _exp_by_power(x: Any, power: Any) -> Any:
-    value = bind(x - power * _float(_LN2_HIGH) - power * _float(_LN2_LOW), _exp_of_rest)
-    # The result may be up to 2 ** 128, which has no bits, and subnormal; its root is neither.
-    return bind(
-        power.astype("int32"),
-        lambda whole: value * _power_of_two(whole >> 1) * _power_of_two(whole - (whole >> 1)),
-    )
-
-
-def _exp_of_rest(rest: Any) -> Any:
-    value = _float(_POLYNOMIAL[0])
-    for coefficient in _POLYNOMIAL[1:]:
-        value = value * rest + _float(coefficient)
-    return value * rest * rest + rest + _float(1)
-
-
-def _power_of_two(exponent: Any) -> Any:
-    return tirx.reinterpret("float32", (exponent + _EXPONENT_BIAS) << _MANTISSA_BITS)
+# TVM's passes for bfloat16 leave out the values of variables, of which these functions are made.
+_FLOATS = ("float32", "float16")
 
 
 def _float(value: float) -> Any:
@@ -85,11 +28,30 @@ def _float(value: float) -> Any:
 
 
 def _map(function: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
-    return lambda x: te.compute(x.shape, lambda *i: function(x(*i)), name="compute")
+    """The function of each element, computed in float32."""
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        def of_element(*i: Any) -> Any:
+            if str(x.dtype) == "float32":
+                return function(x(*i))
+            return function(x(*i).astype("float32")).astype(x.dtype)
+
+        return te.compute(x.shape, of_element, name="compute")
+
+    return compute
 
 
 def _sigmoid(x: Any) -> Any:
     return _float(1) / (_float(1) + exp(-x))
+
+
+def _gelu(x: Any) -> Any:
+    return x * (_float(0.5) + erf(x * _float(math.sqrt(0.5))) * _float(0.5))
+
+
+def _gelu_tanh(x: Any) -> Any:
+    inner = x * _float(math.sqrt(2 / math.pi)) * (_float(1) + _float(0.044715) * x * x)
+    return _float(0.5) * x * (_float(1) + tanh(inner))
 
 
 def _softmax(x: te.Tensor, axis: int) -> te.Tensor:
@@ -143,7 +105,8 @@ def _legalize(
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
         type_ = call.args[0].ty
         is_known = isinstance(type_, relax.TensorType) and type_.shape is not None
-        if is_known and type_.dtype == "float32":
+        dtypes = _FLOATS if name in _FUNCTIONS else ("float32",)
+        if is_known and type_.dtype in dtypes:
             made = make(builder, call)
             if made is not None:
                 return made
@@ -152,21 +115,31 @@ def _legalize(
     return legalize
 
 
+def _elementwise(
+    name: str, function: Callable[[Any], Any]
+) -> Callable[[relax.BlockBuilder, relax.Call], Any]:
+    return lambda builder, call: builder.call_te(
+        _map(lambda x: bind(x, function)), call.args[0], primfunc_name_hint=name
+    )
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "relax.erf": erf,
+    "relax.exp": exp,
+    "relax.log": log,
+    "relax.nn.gelu": _gelu,
+    "relax.nn.gelu_tanh": _gelu_tanh,
+    "relax.nn.silu": lambda x: x * _sigmoid(x),
+    "relax.sigmoid": _sigmoid,
+    "relax.tanh": tanh,
+}
+
 LEGALIZATIONS = {
     "relax.mean": _mean,
-    "relax.exp": lambda builder, call: builder.call_te(
-        _map(exp), call.args[0], primfunc_name_hint="exp"
-    ),
-    "relax.sigmoid": lambda builder, call: builder.call_te(
-        _map(_sigmoid), call.args[0], primfunc_name_hint="sigmoid"
-    ),
-    "relax.nn.silu": lambda builder, call: builder.call_te(
-        _map(lambda x: x * _sigmoid(x)), call.args[0], primfunc_name_hint="silu"
-    ),
     "relax.nn.softmax": lambda builder, call: builder.call_te(
         _softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="softmax"
     ),
-}
+} | {name: _elementwise(name.rpartition(".")[2], function) for name, function in _FUNCTIONS.items()}
 
 
 def legalizations() -> dict[str, Any]:
