@@ -16,7 +16,6 @@ from tvm import tirx
 
 from distir_ext.compile.kernels.expressions import bind
 
-
 # Above the first the result is infinite, below the second it is zero.
 _OVERFLOW = 88.72283935546875
 _UNDERFLOW = -103.97208404541016
