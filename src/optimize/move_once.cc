@@ -8,15 +8,18 @@
 //
 // So is a value that is moved there in any case, and one of fewer bytes than what is computed of
 // it, as in front of a cast to a longer type. Several operators may lie between the value and the
-// collective, as long as nothing else uses what they give.
+// collective, as of x + exp(x), as long as nothing else uses what they give.
+#include <algorithm>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
+#include "ir/symbolic.h"
 #include "optimize/optimization.h"
 #include "rules/operator.h"
 #include "rules/stated/user_rules.h"
@@ -25,11 +28,11 @@ namespace distir::optimize {
 
 namespace {
 
-/*! \brief A collective, and the operators in front of it up to a value. */
+/*! \brief A collective, and the operators in front of it down from one value. */
 struct Moved {
   EditableBinding* binding;
   ir::Expr origin;
-  std::vector<ir::Call> operators;  // from the origin on
+  std::vector<EditableBinding*> operators;  // in program order
 };
 
 double BytesPerElement(const ir::Expr& value) {
@@ -45,7 +48,9 @@ class OneMove {
         std::tuple<const ffi::Object*, const ffi::Object*, const ffi::Object*, std::vector<int>>;
     std::map<Key, std::vector<Moved>> groups;
     std::vector<Key> order;
-    for (EditableBinding* binding : editable_.Bindings()) {
+    const std::vector<EditableBinding*> bindings = editable_.Bindings();
+    for (size_t i = 0; i < bindings.size(); ++i) place_.emplace(bindings[i], i);
+    for (EditableBinding* binding : bindings) {
       if (!IsMove(*binding)) continue;
       const ir::Call call = ir::Call::Cast(binding->value);
       Moved moved = Trace(binding, call.args()[0]);
@@ -69,48 +74,104 @@ class OneMove {
            kind == mesh::CollectiveKind::kPermute || kind == mesh::CollectiveKind::kExchange;
   }
 
-  /*! \brief Follows single uses back through operators of one tensor and through tuples. */
-  Moved Trace(EditableBinding* binding, ir::Expr value) {
-    Moved moved{binding, value, {}};
+  /*! \brief Operators between some values and one that is moved, of which nothing else uses what
+   * they give. */
+  struct Cone {
+    std::map<size_t, EditableBinding*> operators;  // by place in the program
+    /*! \brief The values at its edge: their definitions, and how often the cone uses them. */
+    std::map<const ffi::Object*, std::pair<ir::Expr, int>> edge;
+
+    void Use(const ir::Expr& value, int times) {
+      auto found = edge.try_emplace(value.get(), value, 0).first;
+      found->second.second += times;
+    }
+  };
+
+  /*! \brief Follows a value back to the earliest one that alone makes it, element by element. */
+  Moved Trace(EditableBinding* binding, const ir::Expr& value) {
     const ir::DeviceMesh mesh = ir::DTensorType::Cast(binding->value.ty()).device_mesh();
-    while (true) {
-      EditableBinding* made = editable_.DefinitionOf(value);
-      if (made == nullptr || editable_.NumUses(value) != 1 || made->cast.defined()) break;
-      if (const ir::TupleGetItem* item = ir::TupleGetItem::As(made->value)) {
-        EditableBinding* tuple = editable_.DefinitionOf(item->tuple());
-        if (tuple == nullptr || !ir::Tuple::Is(tuple->value)) break;
-        value = ir::Tuple::Cast(tuple->value).fields()[item->index()];
-        continue;
-      }
-      const ir::Call* call = ir::Call::As(made->value);
-      if (call == nullptr || !IsOfOneTensor(*call, mesh)) break;
-      moved.operators.insert(moved.operators.begin(), *call);
-      value = call->args()[0];
-      moved.origin = value;
+    Cone cone;
+    cone.Use(value, 1);
+    Moved moved{binding, value, {}};
+    while (cone.operators.size() < kMostOperators && Extend(&cone, mesh)) {
+      if (cone.edge.size() != 1) continue;
+      moved.origin = cone.edge.begin()->second.first;
+      moved.operators.clear();
+      for (const auto& [place, each] : cone.operators) moved.operators.push_back(each);
     }
     return moved;
   }
 
-  /*! \brief True for a call that computes its result element by element of its first argument and
-   * of scalars, which are on the mesh that the result moves to. */
-  static bool IsOfOneTensor(const ir::Call& call, const ir::DeviceMesh& mesh) {
+  /*! \brief Takes the last operator at the edge into the cone, or follows a field of a tuple. */
+  bool Extend(Cone* cone, const ir::DeviceMesh& mesh) {
+    EditableBinding* last = nullptr;
+    int uses = 0;
+    for (const auto& [id, value] : cone->edge) {
+      EditableBinding* made = editable_.DefinitionOf(value.first);
+      if (made == nullptr || place_.count(made) == 0) continue;
+      if (last != nullptr && place_.at(made) < place_.at(last)) continue;
+      last = made;
+      uses = value.second;
+    }
+    if (last == nullptr || editable_.NumUses(last->var) != uses || last->cast.defined())
+      return false;
+    if (const ir::TupleGetItem* item = ir::TupleGetItem::As(last->value)) {
+      const ir::Expr field = FieldOf(*item);
+      if (field.get() == nullptr) return false;
+      cone->edge.erase(last->var.get());
+      cone->Use(field, 1);
+      return true;
+    }
+    const ir::Call* call = ir::Call::As(last->value);
+    if (call == nullptr || !IsElementwise(*call, mesh)) return false;
+    cone->edge.erase(last->var.get());
+    for (const ir::Expr& arg : call->args()) {
+      if (IsMoved(arg)) cone->Use(arg, 1);
+    }
+    cone->operators.emplace(place_.at(last), last);
+    return true;
+  }
+
+  /*! \brief What a field of a tuple is; null where it is not known. */
+  ir::Expr FieldOf(const ir::TupleGetItem& item) const {
+    EditableBinding* tuple = editable_.DefinitionOf(item.tuple());
+    if (tuple == nullptr || !ir::Tuple::Is(tuple->value)) return ir::Expr();
+    return ir::Tuple::Cast(tuple->value).fields()[item.index()];
+  }
+
+  static bool IsMoved(const ir::Expr& arg) {
+    const ir::DTensorType* placed = ir::DTensorType::As(arg.ty());
+    return placed != nullptr && placed->tensor_ty().ndim() != 0;
+  }
+
+  /*! \brief True for a call that computes its result element by element of tensors of its shape,
+   * and of scalars, which are on the mesh that the result moves to. */
+  static bool IsElementwise(const ir::Call& call, const ir::DeviceMesh& mesh) {
     const rules::Operator* record = rules::FindOperator(call.op());
-    if (record == nullptr || !record->is_elementwise || rules::FindUserRule(call) != nullptr)
-      return false;
-    const ir::DTensorType* from = ir::DTensorType::As(call.args()[0].ty());
     const ir::DTensorType* to = ir::DTensorType::As(call.ty());
-    if (from == nullptr || to == nullptr || !ir::Var::Is(call.args()[0]) ||
-        from->tensor_ty().ndim() != to->tensor_ty().ndim())
+    if (record == nullptr || !record->is_elementwise || to == nullptr ||
+        rules::FindUserRule(call) != nullptr)
       return false;
-    for (size_t i = 1; i < call.args().size(); ++i) {
-      const ir::Type& type = call.args()[i].ty();
-      if (const ir::DTensorType* placed = ir::DTensorType::As(type)) {
-        if (placed->tensor_ty().ndim() != 0 || !placed->device_mesh().same_as(mesh)) return false;
-      } else if (ir::TensorType::Is(type) || ir::TupleType::Is(type)) {
+    bool any = false;
+    for (const ir::Expr& arg : call.args()) {
+      const ir::DTensorType* placed = ir::DTensorType::As(arg.ty());
+      if (placed == nullptr) {
+        if (ir::TensorType::Is(arg.ty()) || ir::TupleType::Is(arg.ty())) return false;
+      } else if (placed->tensor_ty().ndim() == 0) {
+        if (!placed->device_mesh().same_as(mesh)) return false;
+      } else if (!ir::Var::Is(arg) || !SameShape(placed->tensor_ty(), to->tensor_ty())) {
         return false;
+      } else {
+        any = true;
       }
     }
-    return true;
+    return any;
+  }
+
+  static bool SameShape(const ir::TensorType& a, const ir::TensorType& b) {
+    if (!ir::HasKnownShape(a) || !ir::HasKnownShape(b)) return false;
+    const ir::NodeArray<ir::Expr>&left = ir::ShapeOf(a), &right = ir::ShapeOf(b);
+    return std::equal(left.begin(), left.end(), right.begin(), right.end(), ir::SameDim);
   }
 
   void Merge(const std::vector<Moved>& group) {
@@ -163,22 +224,37 @@ class OneMove {
     const ir::DTensorType target = ir::DTensorType::Cast(moved.binding->value.ty());
     EditableBinding* unused =
         editable_.DefinitionOf(ir::Call::Cast(moved.binding->value).args()[0]);
+    std::unordered_map<const ffi::Object*, ir::Expr> computed = {{moved.origin.get(), value}};
     for (size_t i = 0; i < moved.operators.size(); ++i) {
-      const ir::Call& call = moved.operators[i];
+      const ir::Call call = ir::Call::Cast(moved.operators[i]->value);
       ffi::Array<ir::Expr> args = call.args();
-      args.Set(0, value);
+      for (size_t k = 0; k < args.size(); ++k) {
+        if (IsMoved(args[k])) args.Set(k, computed.at(Resolved(args[k], computed).get()));
+      }
       const ir::DTensorType type = ir::MakeDTensorType(ir::DTensorType::Cast(call.ty()).tensor_ty(),
                                                        target.device_mesh(), target.placement());
       value = ir::MakeCall(type, call.op(), args, call.attrs(), call.ty_args(), call.span());
       if (i + 1 < moved.operators.size())
         value = editable_.InsertBefore(moved.binding, moved.binding->var.name(), value);
+      computed.emplace(moved.operators[i]->var.get(), value);
     }
     editable_.SetValue(moved.binding, value);
     if (unused != nullptr) editable_.DropUnused(unused);
   }
 
+  /*! \brief The value that is computed anew, behind fields of tuples. */
+  ir::Expr Resolved(ir::Expr value,
+                    const std::unordered_map<const ffi::Object*, ir::Expr>& computed) const {
+    while (computed.count(value.get()) == 0)
+      value = FieldOf(ir::TupleGetItem::Cast(editable_.DefinitionOf(value)->value));
+    return value;
+  }
+
+  static constexpr size_t kMostOperators = 64;
+
   EditableFunction& editable_;
   Tally& tally_;
+  std::unordered_map<const EditableBinding*, size_t> place_;  // in the program
 };
 
 }  // namespace

@@ -119,3 +119,45 @@ def test_a_value_that_is_moved_in_any_case():
             return (b, v)
 
     assert_optimizes(Before, Expected, "move_once")
+
+
+def test_results_of_one_value_in_several_ways():
+    """What several operators make of one value together, and the value itself in a tuple."""
+
+    @I.ir_module
+    class Before:
+        I.module_global_infos(meshes((4,)))
+
+        @R.function
+        def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                a = R.exp(x)
+                b = R.add(x, a)
+                t = (x, b)
+                R.output(t)
+            c = t[0]
+            d = R.dist.all_to_all(c, "mesh[0]", "S[1]")
+            e = t[1]
+            f = R.dist.all_to_all(e, "mesh[0]", "S[1]")
+            return (d, f)
+
+    @I.ir_module
+    class Expected:
+        I.module_global_infos(meshes((4,)))
+
+        @R.function
+        def main(x: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]")):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                a = R.exp(x)
+                b = R.add(x, a)
+                t = (x, b)
+                R.output(t)
+            c = t[0]
+            d = R.dist.all_to_all(c, "mesh[0]", "S[1]")
+            f = R.exp(d)
+            g = R.add(d, f)
+            return (d, g)
+
+    assert_optimizes(Before, Expected, "move_once")
