@@ -26,6 +26,7 @@ inline const GlobalFunction kCumsum("relax.op.cumsum");
 inline const GlobalFunction kDistAnnotateSharding("relax.op.dist.annotate_sharding");
 inline const GlobalFunction kDistRedistribute("relax.op.dist.redistribute");
 inline const GlobalFunction kDivide("relax.op.divide");
+inline const GlobalFunction kEinsum("relax.op.einsum");
 inline const GlobalFunction kEqual("relax.op.equal");
 inline const GlobalFunction kExp("relax.op.exp");
 inline const GlobalFunction kExpandDims("relax.op.expand_dims");

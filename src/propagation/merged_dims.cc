@@ -9,6 +9,7 @@
 
 #include "ir/build.h"
 #include "ir/make_operators.h"
+#include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
@@ -129,7 +130,7 @@ struct Plan {
 class Search {
  public:
   Search(const ir::Function& function, const std::vector<Dims>& apart, bool even_if_merged)
-      : apart_(apart) {
+      : apart_(apart), even_if_merged_(even_if_merged) {
     Scan(function.body());
     if (plan_.empty()) return;
     const std::unordered_map<const ffi::Object*, int> uses = ir::CountUses(function);
@@ -155,6 +156,8 @@ class Search {
           } else if (!open_.empty()) {
             ScanCall(binding.var(), call);
           }
+        } else if (auto item = ir::TupleGetItem::Cast(bound.value()); item.defined()) {
+          ScanField(binding.var(), item);
         } else if (auto branch = ir::If::Cast(bound.value()); branch.defined()) {
           Scan(branch.true_branch());
           Scan(branch.false_branch());
@@ -203,6 +206,8 @@ class Search {
       operands.push_back(merged == nullptr ? nullptr : &merged->dims);
     if (std::all_of(operands.begin(), operands.end(), [](auto* each) { return each == nullptr; }))
       return;
+    const bool is_tuple = ir::TupleType::Is(var.ty());
+    if (is_tuple && even_if_merged_) return;
     std::optional<SeparatedCall> separated = Separate(call, var.ty(), operands);
     if (!separated) return;
     order_.push_back({var.get(), {}});
@@ -212,10 +217,26 @@ class Search {
       order_.back().operands.push_back(merged);
     }
     // A loss, for one, has none of the dimensions.
-    if (std::any_of(separated->result.begin(), separated->result.end(),
-                    [](const Dims& dims) { return dims.size() > 1; }))
-      Add(var, Merged{separated->result, ir::Expr()});
+    if (is_tuple) {
+      Add(var, Merged{{}, ir::Expr()});
+    } else if (HasMerged(separated->results[0])) {
+      Add(var, Merged{separated->results[0], ir::Expr()});
+    }
     plan_.calls.emplace(var.get(), std::move(*separated));
+  }
+
+  void ScanField(const ir::Var& var, const ir::TupleGetItem& item) {
+    Merged* tuple = Find(item.tuple());
+    if (tuple == nullptr) return;
+    --tuple->other_uses;
+    order_.push_back({var.get(), {tuple}});
+    const Separated& dims = plan_.calls.at(item.tuple().get()).results[item.index()];
+    if (HasMerged(dims)) Add(var, Merged{dims, ir::Expr()});
+  }
+
+  static bool HasMerged(const Separated& tensor) {
+    return std::any_of(tensor.begin(), tensor.end(),
+                       [](const Dims& dims) { return dims.size() > 1; });
   }
 
   /*! \brief Leaves calls as they are whose results somebody needs merged, and then those in front
@@ -244,6 +265,7 @@ class Search {
   };
 
   const std::vector<Dims>& apart_;
+  const bool even_if_merged_;
   Plan plan_;
   std::vector<Noted> order_;
   std::unordered_set<const ffi::Object*> open_;  // variables of the block that are merged
@@ -269,6 +291,10 @@ class Writer : public ir::FunctionRewriter {
     } else if (plan_.reshapes.count(var.get()) > 0) {
       if (!is_needed) return;
       Bind(var, Reshaped(Origin(ir::Call::Cast(value).args()[0]), *KnownShape(var), var.ty()));
+    } else if (const auto field = ir::TupleGetItem::Cast(value);
+               field.defined() && !is_needed && plan_.calls.count(field.tuple().get()) > 0) {
+      separate_[var.get()] =
+          Bind(var, ir::MakeTupleGetItem(separate_.at(field.tuple().get()), field.index()));
     } else if (is_needed || merged->second.source.get() == nullptr) {
       ir::FunctionRewriter::RewriteVarBinding(var, value);
     }
@@ -289,9 +315,23 @@ class Writer : public ir::FunctionRewriter {
       }
     }
     if (!separated.first_order.empty()) tensors[0] = Permuted(tensors[0], separated.first_order);
-    const Dims dims = Flat(separated.result);
-    const ir::Type apart = ir::MakeTensorType(ffi::Array<ir::Expr>(dims.begin(), dims.end()),
-                                              ir::TensorType::Cast(type));
+    std::vector<ir::TensorType> types;
+    rules::CollectTensorTypes(type, &types);
+    ffi::Array<ir::Type> results;
+    for (size_t r = 0; r < types.size(); ++r) {
+      const Dims dims = Flat(separated.results[r]);
+      results.push_back(
+          ir::MakeTensorType(ffi::Array<ir::Expr>(dims.begin(), dims.end()), types[r]));
+    }
+    const ir::Type apart =
+        ir::TupleType::Is(type) ? ir::Type(ir::MakeTupleType(results)) : results[0];
+    if (separated.is_einsum) {
+      const auto made = ir::make::kEinsum(
+          RewriteAll({ir::MakeTuple(ffi::Array<ir::Expr>(tensors.begin(), tensors.end()))})[0],
+          ffi::String(ir::attrs::kEinsumSubscripts.Text(separated.attrs)));
+      const ir::Call einsum = made.cast<ir::Call>();
+      return ir::MakeCall(apart, einsum.op(), einsum.args(), einsum.attrs());
+    }
     ffi::Array<ir::Expr> args;
     for (const ir::Expr& arg : WithTensors(call, tensors)) args.push_back(Rewrite(arg));
     return ir::MakeCall(apart, call.op(), args, separated.attrs, call.ty_args(), call.span());

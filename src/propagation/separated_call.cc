@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/make_operators.h"
 #include "ir/symbolic.h"
 #include "rules/call/infer_type.h"
 #include "rules/factor/axes.h"
@@ -214,11 +216,65 @@ ir::Call Typed(const ir::Call& call, const ir::Node& attrs, const std::vector<Di
   }
 }
 
-bool HasShape(const ir::Type& type, const Dims& shape) {
-  const auto tensor = ir::TensorType::Cast(type);
-  if (!tensor.defined() || !ir::HasKnownShape(tensor)) return false;
-  const ir::NodeArray<ir::Expr>& dims = ir::ShapeOf(tensor);
-  return SameDims(Dims(dims.begin(), dims.end()), shape);
+/*! \brief True if a call that is typed gives what another one gives, in these shapes. */
+bool Gives(const ir::Call& written, const std::vector<ir::TensorType>& results,
+           const std::vector<Separated>& shapes) {
+  std::vector<ir::TensorType> types;
+  rules::CollectTensorTypes(written.ty(), &types);
+  if (types.size() != shapes.size()) return false;
+  for (size_t r = 0; r < types.size(); ++r) {
+    if (!ir::HasKnownShape(types[r]) || types[r].dtype().code != results[r].dtype().code ||
+        types[r].dtype().bits != results[r].dtype().bits)
+      return false;
+    const ir::NodeArray<ir::Expr>& dims = ir::ShapeOf(types[r]);
+    if (!SameDims(Dims(dims.begin(), dims.end()), Flat(shapes[r]))) return false;
+  }
+  return true;
+}
+
+/*! \brief The subscripts of a product of these factors, those of merged dimensions apart; nullopt
+ * where it is no sum of products. */
+std::optional<std::string> SubscriptsOf(const FactorRule& rule, const Parts& parts) {
+  std::map<std::pair<int, size_t>, char> letters;
+  std::string text;
+  auto add = [&](const TensorFactors& tensor) {
+    for (const FactorList& dim : tensor) {
+      if (dim.size() != 1) return false;
+      const Factor& factor = rule.factors[dim[0]];
+      if (!factor.Is<rules::ParallelFactor>() && factor.reduction() != mesh::Reduction::kSum)
+        return false;
+      const size_t count = parts[dim[0]] == nullptr ? 1 : parts[dim[0]]->size();
+      for (size_t k = 0; k < count; ++k) {
+        const char next = static_cast<char>('a' + letters.size());
+        text += letters.try_emplace({dim[0], k}, next).first->second;
+      }
+    }
+    return letters.size() <= 26;
+  };
+  for (const TensorFactors& operand : rule.operands) {
+    if (!text.empty()) text += ",";
+    if (!add(operand)) return std::nullopt;
+  }
+  text += "->";
+  if (!add(rule.results[0])) return std::nullopt;
+  return text;
+}
+
+/*! \brief An einsum, typed; null if it cannot be. */
+ir::Call Einsum(const std::string& subscripts, const std::vector<Dims>& operands,
+                const std::vector<ir::TensorType>& types) {
+  ffi::Array<ir::Expr> tensors;
+  for (size_t t = 0; t < operands.size(); ++t) {
+    const ffi::Array<ir::Expr> shape(operands[t].begin(), operands[t].end());
+    tensors.push_back(ir::MakeVar("operand", ir::MakeTensorType(shape, types[t]), false));
+  }
+  try {
+    const auto made =
+        ir::make::kEinsum(ir::MakeTuple(tensors), ffi::String(subscripts)).cast<ir::Call>();
+    return ir::MakeCall(rules::InferGlobalType(made), made.op(), made.args(), made.attrs());
+  } catch (const ffi::Error&) {
+    return ir::Call();
+  }
 }
 
 }  // namespace
@@ -269,7 +325,10 @@ std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type
   if (record == nullptr || record->shape_argument >= 0 || !rules::HasRule(call))
     return std::nullopt;
   const rules::OpView view = rules::ViewCall(call, type);
-  if (view.results.size() != 1 || !ir::TensorType::Is(type)) return std::nullopt;
+  const auto fields = ir::TupleType::Cast(type);
+  const bool has_tensors = fields.defined() ? fields.fields().size() == view.results.size()
+                                            : view.results.size() == 1 && ir::TensorType::Is(type);
+  if (!has_tensors || view.results.empty()) return std::nullopt;
   for (const ir::Expr& arg : call.args()) {
     if (ir::TupleType::Is(arg.ty()) && !ir::Tuple::Is(arg)) return std::nullopt;
   }
@@ -286,28 +345,42 @@ std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type
     if (!operand) return std::nullopt;
     apart.push_back(std::move(*operand));
   }
-  std::optional<Separated> result = Apart(view.results[0], rule.results[0], *parts);
-  if (!result) return std::nullopt;
-  SeparatedCall separated{{}, {}, OrderOfFirst(call, apart.front()), std::move(*result)};
+  SeparatedCall separated{{}, {}, OrderOfFirst(call, apart.front()), {}};
+  for (size_t r = 0; r < view.results.size(); ++r) {
+    std::optional<Separated> result = Apart(view.results[r], rule.results[r], *parts);
+    if (!result) return std::nullopt;
+    separated.results.push_back(std::move(*result));
+  }
   for (Separated& operand : apart) {
-    if (record->is_elementwise) Broadcast(separated.result, &operand);
+    if (record->is_elementwise) Broadcast(separated.results[0], &operand);
     separated.operands.push_back(Flat(operand));
   }
 
   // Some attributes number the dimensions of the first operand, others those of the result.
-  for (const Separated& numbered : {apart.front(), separated.result}) {
+  for (const Separated& numbered : {apart.front(), separated.results[0]}) {
     const std::optional<ir::Node> attrs = Renumbered(call.attrs(), numbered);
     if (!attrs) continue;
     std::vector<Dims> shapes = separated.operands;
     shapes[0] = InOrderOf(separated.first_order, shapes[0]);
     const ir::Call written = Typed(call, *attrs, shapes, view.operands);
-    if (!written.defined() || !HasShape(written.ty(), Flat(separated.result))) continue;
+    if (!written.defined() || !Gives(written, view.results, separated.results)) continue;
     const FactorRule separate_rule = rules::RuleOf(rules::ViewCall(written, written.ty()));
     if (!RuleMatch(rule, separate_rule, *parts, separated.first_order).Holds()) continue;
     separated.attrs = *attrs;
     return separated;
   }
-  return std::nullopt;
+  const bool is_product =
+      record->accumulation == rules::Accumulation::kProducts || ir::IsOp(call.op(), "relax.einsum");
+  if (!is_product || view.results.size() != 1) return std::nullopt;
+  const std::optional<std::string> subscripts = SubscriptsOf(rule, *parts);
+  if (!subscripts) return std::nullopt;
+  const ir::Call written = Einsum(*subscripts, separated.operands, view.operands);
+  if (!written.defined() || !Gives(written, view.results, separated.results)) return std::nullopt;
+  const FactorRule einsum_rule = rules::RuleOf(rules::ViewCall(written, written.ty()));
+  if (!RuleMatch(rule, einsum_rule, *parts, {}).Holds()) return std::nullopt;
+  separated.attrs = written.attrs();
+  separated.is_einsum = true;
+  return separated;
 }
 
 }  // namespace distir::propagation

@@ -8,7 +8,8 @@
  *
  * Worked example: softmax of (4 * 8, 16, 16) along dimension 2 is the softmax of (4, 8, 16, 16)
  * along dimension 3. The rule of both gives a parallel factor to the dimensions before it. An
- * operator that works along the merged dimension, such as a sort, cannot be written so.
+ * operator that works along the merged dimension, such as a sort, cannot be written so. A product
+ * that contracts it, such as the gradient of a linear layer, is the einsum that its rule says.
  */
 #ifndef DISTIR_PROPAGATION_SEPARATED_CALL_H_
 #define DISTIR_PROPAGATION_SEPARATED_CALL_H_
@@ -38,7 +39,9 @@ struct SeparatedCall {
   /*! \brief Order in which the call takes the dimensions of its first operand; empty: as they are.
    */
   std::vector<int64_t> first_order;
-  Separated result;
+  std::vector<Separated> results;  // the fields of a tuple
+  /*! \brief Written as an einsum of the operands: a product that contracts a merged dimension. */
+  bool is_einsum = false;
 };
 
 /*!

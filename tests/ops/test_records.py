@@ -186,7 +186,8 @@ PATTERNS = {
     "padding/pad_function.cc": {"relax.divide", "relax.shape_of"},
     "propagation/graph.cc": {"relax.shape_of"},
     "propagation/merged_dims.cc": {"relax.matmul", "relax.reshape"},
-    "propagation/separated_call.cc": {"relax.nn.nll_loss"},
+    # A product that contracts merged dimensions is an einsum.
+    "propagation/separated_call.cc": {"relax.einsum", "relax.nn.nll_loss"},
 }
 
 

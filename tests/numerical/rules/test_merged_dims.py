@@ -161,3 +161,49 @@ def test_what_is_needed_merged_is_exchanged():
     mod = program(lambda emit, x: R.nn.relu(emit(R.reshape(x, rows_of(x)))), {"x": (8, 128, 256)})
     for dims in (("x", None), (None, "x")):
         assert sent(mod, FOUR, {"x": (None, "x", None), "return": dims}) == 196608
+
+
+def gradients(emit, x, w, g):
+    """A linear layer and what its gradients are: products that contract all rows."""
+    rows, upper = emit(R.reshape(x, rows_of(x))), emit(R.reshape(g, rows_of(g)))
+    y = emit(R.reshape(emit(R.nn.relu(emit(R.matmul(rows, w)))), with_columns(g, x)))
+    of_weight = emit(R.matmul(emit(R.permute_dims(rows, [1, 0])), upper))
+    of_rows = emit(R.matmul(upper, emit(R.permute_dims(w, [1, 0]))))
+    of_bias = emit(R.einsum((rows, upper), "ni,nj->j"))
+    of_x = emit(R.reshape(of_rows, with_columns(of_rows, x)))
+    return relax.Tuple([y, of_weight, of_bias, of_x])
+
+
+def pieces(emit, x, w, g):
+    """Tuples between reshapes: the parts of a gated layer, and the largest with their places."""
+    gate, up = (emit(R.split(emit(R.reshape(x, rows_of(x))), 2, 1))[i] for i in range(2))
+    gated = emit(R.multiply(emit(gate), emit(up)))
+    largest = emit(R.topk(gated, 2, 1, "both"))
+    return relax.Tuple(
+        [
+            emit(R.reshape(each, with_columns(each, x)))
+            for each in (gated, emit(largest[0]), emit(largest[1]))
+        ]
+    )
+
+
+def test_gradients_and_tuples_of_merged_rows():
+    generator = np.random.default_rng(0)
+    for build, mesh, dims, shape, right in (
+        (gradients, FOUR, (None, "x", None), (3, 8, 6), 2 * (6 * 5 + 5) * 4 * 3 // 4 + 2),
+        (gradients, OBLONG, (None, ("x", "y"), None), (2, 7, 6), 2 * (6 * 5 + 5 + 2) * 4 * 5 // 6),
+        (gradients, CUBE, ("y", "x", None), (2, 4, 6), 2 * (6 * 5 + 5) * 4 * 3 // 4 + 2),
+        (pieces, FOUR, (None, "x", None), (3, 8, 6), 0),
+        (pieces, OBLONG, (None, "y", None), (4, 9, 6), 0),
+    ):
+        shapes = {"x": shape, "w": (6, 5), "g": (*shape[:2], 5)}
+        mod = program(build, shapes)
+        plan = {"x": dims, "g": dims}
+        assert sent(mod, mesh, plan) <= right, (build, mesh)
+        values = [generator.standard_normal(each).astype("float32") for each in shapes.values()]
+        wanted = unpartitioned(mod, values)
+        with dx.Session(mesh, ccl="cpu") as session:
+            built = dx.build(dx.annotate(mod, mesh, plan), target=QUICK)
+            found = session.load(built)(*values)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=2e-5, atol=2e-5)
