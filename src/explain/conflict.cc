@@ -81,6 +81,7 @@ class Conflict {
                      (view.empty() ? "" : " (placement " + view + ")") + ReadersText() + ": " +
                      (plan == nullptr ? kUnknownSize : CostText(plan->received, plan->seconds)));
     if (!disagrees) return {lines_, {}};
+    for (const mesh::Sharding* side : {&layout_, &want_}) AddUneven(*side);
     if (std::optional<Reader> reader = FirstReader()) {
       CompareWays(*reader);
       Advise(*reader);
@@ -89,6 +90,28 @@ class Conflict {
   }
 
  private:
+  // ---- what does not divide
+
+  /*! \brief Says of each dimension that its shards do not divide, what its extent is and could be.
+   */
+  void AddUneven(const mesh::Sharding& sharding) {
+    const rules::Sizes& sizes = view_.graph.slots[slot_].sizes;
+    if (view_.is_local) return;
+    for (size_t d = 0; d < sharding.dims.size() && d < sizes.size(); ++d) {
+      const int64_t shards = mesh::NumShards(sharding.dims[d]);
+      if (sizes[d] < 0 || sizes[d] % shards == 0) continue;
+      const int64_t least = sizes[d] / shards * shards;
+      const std::string near =
+          (least > 0 ? std::to_string(least) + " or " : "") + std::to_string(least + shards);
+      std::string line = "  dimension " + std::to_string(d) + " of " + Quoted(NameOf(origin_)) +
+                         " has " + std::to_string(sizes[d]) + " elements, which the " +
+                         std::to_string(shards) + " shards over " +
+                         mesh::ToString(sharding.dims[d], program_.Root(root_)) +
+                         " do not divide; " + near + " would";
+      if (lines_.back() != line) lines_.push_back(std::move(line));
+    }
+  }
+
   // ---- who asks
 
   std::string ReadersText() const {
@@ -251,7 +274,10 @@ class Conflict {
   // ---- what would avoid it
 
   void Advise(const Reader& reader) {
+    reader_ = reader.node;
     AddAdvice(slot_, have_, want_);
+    const size_t num_own = advice_.size();
+    is_complete_ = true;
     if (other_) {
       for (size_t i = 0; i < reader.node->operands.size(); ++i) {
         const int slot = SlotBefore(*reader.node, i);
@@ -266,18 +292,48 @@ class Conflict {
           AddAdvice(slot, WithoutPartial(view_.facts[slot].sharding), other_->results[i]);
       }
     }
+    // All that the other way takes has to be stated, or something still moves.
+    const size_t num_offered = is_complete_ ? advice_.size() : num_own;
     std::string ways;
-    for (const Advice& each : advice_) {
+    for (size_t i = 0; i < num_offered; ++i) {
+      const Advice& each = advice_[i];
       if (!each.is_complete) continue;
-      ways += (ways.empty() ? "" : ", or ") + Quoted(each.variable);
+      if (!ways.empty()) ways += i > num_own ? " and " : ", or ";
+      ways += Quoted(each.variable);
       if (each.function != view_.name) ways += " in " + Quoted(each.function);
-      ways += " as " + each.dims;
+      ways += " as " + each.dims + prices_[i];
     }
     if (!ways.empty()) lines_.push_back("  to avoid it, state " + ways);
   }
 
+  /*! \brief Says what stating a tensor otherwise moves for calls that read it as it is. */
+  std::string PriceText(int slot, const mesh::Sharding& stated, const std::set<int>& passed) const {
+    std::vector<std::string> names;
+    const mesh::Sharding have = WithoutPartial(view_.facts[slot].sharding);
+    for (int index : view_.nodes_of_slot[slot]) {
+      const Node& node = view_.graph.nodes[index];
+      const bool reads =
+          std::find(node.operands.begin(), node.operands.end(), slot) != node.operands.end();
+      const bool is_passed =
+          &node == reader_ ||
+          std::any_of(node.results.begin(), node.results.end(),
+                      [&passed](int result) { return passed.count(result) > 0; });
+      const bool is_moved = static_cast<std::string>(node.name) == "relax.dist.redistribute";
+      if (reads && !is_passed && !is_moved && !node.results.empty())
+        names.push_back(Quoted(view_.graph.slots[node.results[0]].name));
+    }
+    const planning::Plan* plan =
+        names.empty() ? nullptr : program_.PlanOf(view_, slot, WithoutPartial(stated), have);
+    if (plan == nullptr || plan->received == 0) return "";
+    return " (then it is moved for " + Joined(names) + ", " +
+           CostText(plan->received, plan->seconds) + ")";
+  }
+
   /*! \brief Says how what a tensor's sharding follows from would have to be stated instead. */
   void AddAdvice(int slot, const mesh::Sharding& have, const mesh::Sharding& want) {
+    if (!AddFirstAdvice(slot, have, want)) is_complete_ = false;
+  }
+  bool AddFirstAdvice(int slot, const mesh::Sharding& have, const mesh::Sharding& want) {
     for (size_t d = 0; d < have.dims.size(); ++d) {
       if (have.dims[d] == want.dims[d]) continue;
       for (const mesh::AxisRef& axis : have.dims[d]) {
@@ -287,15 +343,22 @@ class Conflict {
         const Place at = hops->empty() ? Place{&view_, slot, dim} : hops->back().to;
         auto carried = Carry(WithoutPartial(want), *hops);
         const bool is_complete = carried.has_value();
+        std::set<int> passed = {moved_slot_, slot};
+        for (const Hop& hop : *hops) {
+          if (hop.to.view == &view_) passed.insert(hop.to.slot);
+        }
         if (!carried) carried = WithDim(at, want.dims[d]);
         if (!carried) continue;
         Advice advice = {at.view->name, at.view->graph.slots[at.slot].name,
                          program_.Text(root_, *carried), is_complete};
-        if (advised_.insert({advice.function, advice.variable, advice.dims}).second)
+        if (advised_.insert({advice.function, advice.variable, advice.dims}).second) {
           advice_.push_back(std::move(advice));
-        return;
+          prices_.push_back(at.view == &view_ ? PriceText(at.slot, *carried, passed) : "");
+        }
+        return is_complete;
       }
     }
+    return false;
   }
 
   /*! \brief The sharding of a tensor, but for one dimension; nullopt where others have its axes. */
@@ -323,6 +386,9 @@ class Conflict {
   std::map<int, std::vector<int>> moved_from_;  // the other way
   std::set<std::tuple<std::string, std::string, std::string>> advised_;
   std::vector<Advice> advice_;
+  std::vector<std::string> prices_;  // of each advice, for other readers
+  const Node* reader_ = nullptr;     // that is advised on
+  bool is_complete_ = true;          // all that the other way takes can be stated
   std::vector<std::string> lines_;
 };
 

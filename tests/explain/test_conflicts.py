@@ -179,3 +179,35 @@ def test_a_partial_value_that_disagrees_has_both_sides_too(lower):
     assert alternative.endswith("`product_1` (reduced), `gate` and the result move")
     assert bytes_of(moved) == bytes_of(chosen) < bytes_of(alternative)
     assert advice == "  to avoid it, state `gate` as ('dp', None)"
+
+
+def uneven(rows, readers):
+    """Tensors of so many rows, over 4 devices, whose sum is sharded along them."""
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType((rows, 64), "float32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            found = [builder.emit(relax.op.add(x, y), "total")]
+            found += [builder.emit(relax.op.exp(y), f"reader_{i}") for i in range(readers)]
+            result = builder.emit_output(relax.Tuple(found))
+        builder.emit_func_output(result)
+    plan = {"x": ("x", None), "y": (None, "x")}
+    plan |= {f"return.{1 + i}": (None, "x") for i in range(readers)}
+    annotated = dx.annotate(builder.finalize(), dx.Mesh(x=4), plan)
+    return dx.explain(dx.transform.PropagateSharding()(annotated), "y").lines
+
+
+def test_extents_that_do_not_divide_are_said():
+    (line,) = (line for line in uneven(4099, 0) if "do not divide" in line)
+    assert line == (
+        "  dimension 0 of `y` has 4099 elements, which the 4 shards over 'x' do not divide; "
+        "4096 or 4100 would"
+    )
+    assert not any("do not divide" in line for line in uneven(4096, 0))
+
+
+def test_advice_says_what_it_moves_for_others():
+    (line,) = (line for line in uneven(4096, 0) if "to avoid it" in line)
+    assert "then it is moved" not in line
+    (line,) = (line for line in uneven(4096, 1) if "to avoid it" in line)
+    assert "`y` as ('x', None) (then it is moved for `reader_0`, 196,608 bytes per device" in line

@@ -35,18 +35,25 @@ from distir_ext.structure.annotated_function import (
 )
 from distir_ext.structure.fused_parameters import fused_parameters
 
-# Ways that are tried for one redistribution.
+# Ways that are tried for one redistribution, and pairs of them.
 _MOST_CANDIDATES = 6
+_MOST_PAIRS = 3
+# Part of a redistribution's time from which on what is saved is enough, and no more is tried.
+_ENOUGH = 0.5
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Annotation of some values of a function that may be suggested."""
+    """Annotations of some values of a function that may be suggested together."""
 
     function: str
-    sites: tuple[Site, ...]
-    dims: Dims
+    parts: tuple[tuple[tuple[Site, ...], Dims], ...]
     mesh: Mesh
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The values that are annotated."""
+        return tuple(site for sites, _ in self.parts for site in sites)
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,15 @@ class Suggestions:
         self._tried: dict[_Candidate, tuple[MovedTensors, _Totals] | None] = {}
 
     def best(self, entry: Reshard, advice: Iterable[Advice]) -> Suggestion | None:
-        """The first way without the redistribution that saves time and takes no memory.
+        """The first way without the redistribution that saves its time and takes no memory.
 
-        If there is none, one that saves time with larger parameters, or else the one that costs
-        least.
+        If there is none, the one that saves most of those that take none, or one that saves time
+        with larger parameters, or else the one that costs least. Pairs come last.
         """
         candidates = dict.fromkeys(self._candidates(entry, advice))
-        return self._best_of(entry, itertools.islice(candidates, _MOST_CANDIDATES))
+        singles = list(itertools.islice(candidates, _MOST_CANDIDATES))
+        pairs = itertools.islice(_pairs(singles), _MOST_PAIRS)
+        return self._best_of(entry, itertools.chain(singles, pairs))
 
     def best_of_tried(self, entry: Reshard) -> Suggestion | None:
         """Returns the best suggestion among those already tried for other redistributions."""
@@ -103,9 +112,9 @@ class Suggestions:
                 continue
             suggestion = self._suggestion(candidate, tried[1])
             grows = suggestion.parameter_bytes_change > 0
-            if suggestion.seconds_change < 0 and not grows:
-                return suggestion
             seconds = suggestion.seconds_change
+            if -seconds >= _ENOUGH * entry.total_seconds and seconds < 0 and not grows:
+                return suggestion
             found.append((seconds >= 0, grows, seconds, len(found), suggestion))
         return min(found)[-1] if found else None
 
@@ -126,13 +135,13 @@ class Suggestions:
             stated = self._stated(there[own[0]]) if own[0] in there else None
             mesh = self._mesh(there.get(own[0]))
             for sites in dict.fromkeys((self._in_all_layers(function, own, there), own)):
-                ways[0].append(_Candidate(function, sites, dims, mesh))
+                ways[0].append(_Candidate(function, ((sites, dims),), mesh))
                 if stated is None or len(stated) != len(dims):
                     continue
                 kept = _keeping(dims, stated, f"{entry.source} {entry.target}")
-                ways[1].append(_Candidate(function, sites, kept, mesh))
+                ways[1].append(_Candidate(function, ((sites, kept),), mesh))
                 if len(dims) == 2:  # the other dimension of a matrix, as Megatron pairs them
-                    ways[2].append(_Candidate(function, sites, stated[::-1], mesh))
+                    ways[2].append(_Candidate(function, ((sites, stated[::-1]),), mesh))
         # Of each way one, then the next of each.
         for turn in itertools.zip_longest(*map(dict.fromkeys, ways)):
             yield from filter(None, turn)
@@ -215,19 +224,27 @@ class Suggestions:
         return moved, _totals(lowered, moved)
 
     def _plan(self, candidate: _Candidate) -> dict[str, Dims]:
+        plan: dict[str, Dims] = {}
+        for sites, dims in candidate.parts:
+            plan |= self._plan_of(candidate, sites, dims)
+        return plan
+
+    def _plan_of(
+        self, candidate: _Candidate, sites: tuple[Site, ...], dims: Dims
+    ) -> dict[str, Dims]:
         fused = fused_parameters(self._mod[candidate.function])
         whole = {block: name for name, (_, blocks) in fused.items() for block in blocks}
-        labels = [site.label for site in candidate.sites]
+        labels = [site.label for site in sites]
         names = list(dict.fromkeys(whole.get(label, label) for label in labels))
-        if candidate.sites[0].kind == VARIABLE:
-            return dict.fromkeys(names, candidate.dims)
+        if sites[0].kind == VARIABLE:
+            return dict.fromkeys(names, dims)
         pattern = without_numbers(names[0])
         if len(names) > 1:
             every = parameter_sites(self._mod[candidate.function])
             given = {whole.get(site.label, site.label) for site in every}
             if {each for each in given if re.fullmatch(pattern, each)} == set(names):
-                return {pattern: candidate.dims}
-        return {re.escape(name): candidate.dims for name in names}
+                return {pattern: dims}
+        return {re.escape(name): dims for name in names}
 
     def _suggestion(self, candidate: _Candidate, after: _Totals) -> Suggestion:
         return Suggestion(
@@ -238,6 +255,14 @@ class Suggestions:
             after.seconds - self._now.seconds,
             after.parameter_bytes - self._now.parameter_bytes,
         )
+
+
+def _pairs(candidates: Sequence[_Candidate]) -> Iterator[_Candidate]:
+    """Annotations of two values each, of those that are annotated alone."""
+    for one, other in itertools.combinations(candidates, 2):
+        is_apart = not set(one.sites) & set(other.sites)
+        if is_apart and (one.function, one.mesh) == (other.function, other.mesh):
+            yield _Candidate(one.function, one.parts + other.parts, one.mesh)
 
 
 def without_numbers(name: str) -> str:

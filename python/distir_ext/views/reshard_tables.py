@@ -96,9 +96,10 @@ def _why(entries: Iterable[Reshard]) -> Table:
         if not each.conflict and not each.suggestion and not each.uneven:
             continue
         chains = [*_folded(each.source_cause), *_folded(each.target_cause)]
-        lines = [*chains, *each.conflict, *each.uneven]
         # The suggestion that was tried replaces the line about one that might help.
-        lines = [line for line in lines if not line.startswith("  to avoid it")]
+        sides = [line for line in each.conflict if not line.startswith("  to avoid it")]
+        sides = [line for line in sides if "do not divide; " not in line]
+        lines = [*chains, *sides, *each.uneven]
         advice = "nothing that was tried avoids it"
         if each.suggestion is not None:
             advice = f"state {each.suggestion}"
