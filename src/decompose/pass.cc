@@ -84,6 +84,7 @@ class Decomposer : public ir::FunctionRewriter {
       std::optional<Found> found = Find(call, &decisions_);
       if (!found || !Takes(call, *found)) return;
       joins_.Add(call, found->decision.call.sharding, found->decision.call.root);
+      joins_.AddMoved(call, found->decision.call.sharding, found->decision.call.root);
       found_.emplace(call.get(), std::move(*found));
     });
     joins_.Finish(function);
@@ -111,6 +112,11 @@ class Decomposer : public ir::FunctionRewriter {
     CreditCall(var, call);
     Writer writer(&meshes_, inferred.device_mesh,
                   [&](const ir::Expr& made) { return Emit(var.name(), made); });
+    if (const Moved* moved = joins_.FindMoved(call)) {
+      const ir::Expr of = writer.Placed(Rewrite(moved->of), moved->sharding);
+      return BindAs(var, writer.Move(of, moved->dim, moved->size, moved->segments, moved->fill),
+                    inferred, &writer);
+    }
     const DecomposedCall decomposed = PlacedCall(call, rule, inferred.sharding, &writer);
     BindAs(var, found.decomposition(decomposed, &writer), inferred, &writer);
   }

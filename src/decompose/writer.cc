@@ -11,6 +11,7 @@
 #include "dialect/operators/collective.h"
 #include "ir/build.h"
 #include "ir/make_operators.h"
+#include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
 #include "mesh/common_view.h"
 #include "rules/call/infer_type.h"
@@ -170,10 +171,18 @@ ir::Expr Writer::Named(const ir::Expr& x) {
   return emit_(dialect::MakeRedistribute(x, TypeOf(type.tensor_ty(), ShardingOf(x))));
 }
 
+ir::Expr Writer::Arange(const ir::Expr& begin, const ir::Expr& end) {
+  ir::Call made = ir::make::kArange(begin, end, ir::MakeInt(1), kInt64).cast<ir::Call>();
+  ir::Type type = rules::InferGlobalType(made);
+  return emit_(ir::MakeCall(type, made.op(), made.args(), made.attrs()));
+}
+
+ir::Expr Writer::Number(const ir::Expr& value) {
+  return Placed(Arange(value, ir::Add(value, 1)), mesh::Sharding::Replicated(1));
+}
+
 ir::Expr Writer::Range(const ir::Expr& size, const mesh::AxisList& axes) {
-  ir::Call whole = ir::make::kArange(ir::MakeInt(0), size, ir::MakeInt(1), kInt64).cast<ir::Call>();
-  ir::Type type = rules::InferGlobalType(whole);
-  ir::Expr range = emit_(ir::MakeCall(type, whole.op(), whole.args(), whole.attrs()));
+  ir::Expr range = Arange(ir::MakeInt(0), size);
   mesh::Sharding sharding = mesh::Sharding::Replicated(1);
   sharding.dims[0] = axes;
   return Placed(range, sharding);

@@ -75,6 +75,8 @@ class Writer {
   ir::Expr Even(const ir::Expr& x, int dim);
   /*! \brief 0, 1, .. of int64 up to `size`, made replicated, then placed. */
   ir::Expr Range(const ir::Expr& size, const mesh::AxisList& axes);
+  /*! \brief A whole number, which may be symbolic, as one element of int64: (1,), replicated. */
+  ir::Expr Number(const ir::Expr& value);
   /*! \brief Index of the device's shard along `axes`, as dimension `dim` of `rank`, the others of
    * size 1: 0, 1, .. of int64 over the devices. */
   ir::Expr ShardIndex(const mesh::AxisList& axes, int dim, int rank);
@@ -90,6 +92,7 @@ class Writer {
   ir::Expr Named(const ir::Expr& x);
 
  private:
+  ir::Expr Arange(const ir::Expr& begin, const ir::Expr& end);
   ir::Expr PlaceArg(const ir::Expr& arg, InOrder<std::vector<mesh::Sharding>>* operands);
   ir::DTensorType TypeOf(const ir::TensorType& type, const mesh::Sharding& sharding);
 

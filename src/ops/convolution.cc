@@ -31,12 +31,30 @@ std::optional<Windows> WindowsOf(const OpView& view, const ConvFields& fields, W
     const int of_kernel = DimOf(kernel, data[dim.data_dim]);
     if (of_kernel < 0 || sizes[of_kernel] < 0) return std::nullopt;
     dim.kernel = sizes[of_kernel];
+    dim.kernel_dim = of_kernel;
   }
   return windows;
 }
 
+/*! \brief True if every window has more than half of what all windows look at. */
+bool IsContracted(const WindowDim& dim) {
+  return dim.kernel > 1 && dim.data_size > 0 && dim.result_size > 0 &&
+         2 * (dim.result_size - 1) * dim.stride < dim.extent();
+}
+
 std::optional<Windows> WindowsOf(const OpView& view, const ConvFields& fields) {
-  return WindowsOf(view, fields, WindowKind::kConvolution);
+  auto windows = WindowsOf(view, fields, WindowKind::kConvolution);
+  const ir::Node& attrs = view.call.attrs();
+  const std::string data = LayoutLetters(fields.data_layout.Text(attrs));
+  const std::string kernel = LayoutLetters(fields.kernel_layout.Text(attrs));
+  const std::string out = LayoutLetters(fields.out_layout.Text(attrs));
+  if (!windows || IsBlocked(data) || IsBlocked(kernel) || IsBlocked(out)) return windows;
+  windows->data_channel = DimOf(data, 'C');
+  windows->kernel_out = DimOf(kernel, 'O');
+  windows->result_channel = DimOf(out, 'C');
+  windows->groups = fields.groups.Int(attrs, 1);
+  for (WindowDim& dim : windows->dims) dim.contracted = IsContracted(dim);
+  return windows;
 }
 
 std::optional<Windows> WindowsOf(const OpView& view, const TransposedFields& fields) {
@@ -113,10 +131,11 @@ ir::Node LocalGroups(const OpView& global, const OpView& local) {
 
 const Operators kConvolutions(
     "convolution",
-    {"batch, output channels, groups", "input channels: sum",
+    {"batch, output channels, groups",
+     "input channels, and spatial dimensions of windows that have nearly all of them: sum",
      "spatial dimensions of one element or unknown extent, or with fewer windows than shards; "
-     "channels "
-     "of blocked layouts",
+     "windows of nearly all of a dimension whose kernel the shards do not divide (zeros behind it "
+     "would make NaN of infinities); channels of blocked layouts",
      "spatial dimensions: every shard gets what its windows look at"},
     {Operator("relax.nn.conv1d", ConvRule<&ir::attrs::kConv1d, false>)
          .Adds(Accumulation::kProducts)
@@ -132,8 +151,15 @@ const Operators kConvolutions(
          .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kConv3d>)
          .Pad(Padding::kDecomposed)
-         .LocalAttrs(LocalGroups<&ir::attrs::kConv3d>),
-     Operator("relax.nn.conv1d_transpose", ConvRule<&ir::attrs::kTransposed1d, true>)
+         .LocalAttrs(LocalGroups<&ir::attrs::kConv3d>)});
+
+const Operators kTransposedConvolutions(
+    "convolution",
+    {"batch, output channels, groups", "input channels: sum",
+     "spatial dimensions of one element or unknown extent, or with fewer windows than shards; "
+     "channels of blocked layouts",
+     "spatial dimensions: every shard gets what its windows look at"},
+    {Operator("relax.nn.conv1d_transpose", ConvRule<&ir::attrs::kTransposed1d, true>)
          .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed1d>)
          .Pad(Padding::kDecomposed)

@@ -9,6 +9,7 @@
 
 #include "decompose/blocks.h"
 #include "ir/build.h"
+#include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
 
@@ -40,7 +41,10 @@ FactorRule Take(const OpView& view) {
         builder.Operand(1, k, factor);
         builder.Result(0, result_dim++, factor);
       }
-      builder.Operand(0, d, DecomposedIfKnown(view.operands[0], d, &builder));
+      const bool is_few = data[d] < 0 && AreFew(indices) && rules::IsNumber(view.operands[0]);
+      builder.Operand(
+          0, d,
+          is_few ? builder.Decomposed(data[d]) : DecomposedIfKnown(view.operands[0], d, &builder));
     } else {
       int factor = builder.Parallel(data[d]);
       builder.Operand(0, d, factor);
@@ -230,14 +234,21 @@ int64_t LocalElements(const ir::TensorType& type, const mesh::Sharding& sharding
   return elements / shards;
 }
 
+/*! \brief An extent, as a scalar. */
+ir::Expr NumberOf(const ir::Expr& size, DLDataType dtype, Writer* w) {
+  const int64_t known = ir::StaticDim(size);
+  if (known >= 0) return w->Scalar(static_cast<double>(known), dtype);
+  return w->Cast(w->Reshape(w->Number(size), {}), dtype);
+}
+
 /*! \brief The rows of a table of `size` of them, looked up along `axis`; NaN where the index is
  * outside. */
-ir::Expr NanOutside(const ir::Expr& rows, const ir::Expr& indices, int axis, int64_t size,
+ir::Expr NanOutside(const ir::Expr& rows, const ir::Expr& indices, int axis, const ir::Expr& size,
                     Writer* w) {
   const DLDataType dtype = DtypeOf(indices);
-  ir::Expr is_inside = w->Write(
-      ir::make::kLogicalAnd, w->Write(ir::make::kGreaterEqual, indices, w->Scalar(0, dtype)),
-      w->Write(ir::make::kLess, indices, w->Scalar(static_cast<double>(size), dtype)));
+  ir::Expr is_inside = w->Write(ir::make::kLogicalAnd,
+                                w->Write(ir::make::kGreaterEqual, indices, w->Scalar(0, dtype)),
+                                w->Write(ir::make::kLess, indices, size));
   std::vector<int> behind;
   for (int d = axis + RankOf(indices); d < RankOf(rows); ++d) behind.push_back(d - axis);
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -251,22 +262,32 @@ ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
   ir::Expr table = call.arg(0), indices = call.arg(1);
   auto axes = ReadAxes(ir::attrs::kTakeAxis(call.attrs()), RankOf(table));
   int axis = axes ? (*axes)[0] : 0;
-  int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(table))[axis]);
+  const ir::Expr size = ir::ShapeOf(TensorTypeOf(table))[axis];
+  const int64_t known = ir::StaticDim(size);
   std::string mode = ir::attrs::kTakeMode.Text(call.attrs());
   mesh::Sharding gathered = w->ShardingOf(table);
   gathered.dims[axis] = {};
   auto result = ir::TensorType::Cast(call.result());
-  if (LocalElements(result, call.sharding.results[0]) >
-      LocalElements(TensorTypeOf(table), gathered)) {
+  const int64_t of_table = LocalElements(TensorTypeOf(table), gathered);
+  if (of_table >= 0 && LocalElements(result, call.sharding.results[0]) > of_table) {
     return w->Write(ir::make::kTake, w->Placed(table, gathered), indices, int64_t(axis),
                     ffi::String(mode));
   }
-  if (mode == "clip")
-    indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(size - 1));
-  if (mode == "wrap")
-    indices = w->Write(ir::make::kFloorMod, indices, w->Scalar(double(size), DtypeOf(indices)));
-  ir::Expr rows = LookUpRows(table, indices, axis, call.DecomposedAxes(), w);
-  return mode == "nan" ? NanOutside(rows, indices, axis, size, w) : rows;
+  const DLDataType dtype = DtypeOf(indices);
+  const ir::Expr number =
+      mode == "clip" || mode == "wrap" || mode == "nan" ? NumberOf(size, dtype, w) : ir::Expr();
+  if (mode == "clip" && known >= 0)
+    indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(known - 1));
+  if (mode == "clip" && known < 0) {
+    const int64_t most = std::numeric_limits<int32_t>::max();
+    indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(most));
+    indices = w->Write(ir::make::kWhere, w->Write(ir::make::kLess, indices, number), indices,
+                       w->Write(ir::make::kSubtract, number, w->Scalar(1, dtype)));
+  }
+  if (mode == "wrap") indices = w->Write(ir::make::kFloorMod, indices, number);
+  ir::Expr rows = known < 0 ? LookUpFew(table, indices, axis, call.DecomposedAxes(), w)
+                            : LookUpRows(table, indices, axis, call.DecomposedAxes(), w);
+  return mode == "nan" ? NanOutside(rows, indices, axis, number, w) : rows;
 }
 
 ir::Expr DecomposeGatherElements(const DecomposedCall& call, Writer* w) {
@@ -298,7 +319,8 @@ ir::Expr DecomposeIndexTensor(const DecomposedCall& call, Writer* w) {
 
 const Operators kTake(
     "indexing",
-    {"indices, other dimensions of the table", "", "",
+    {"indices, other dimensions of the table", "",
+     "a dimension of unknown extent that is looked up at more than 16 positions",
      "the dimension looked up: every shard gives its rows or 0, which are summed"},
     {Operator("relax.take", Take)
          .Decompose(DecomposeTake)
@@ -378,6 +400,28 @@ ir::Expr LookUpRows(const ir::Expr& whole, const ir::Expr& indices, int axis,
   ir::Expr own = w->Cast(w->ShardIndex(axes, 0, 1 + num_indices + behind), dtype);
   ir::Expr is_own = w->Write(ir::make::kEqual, w->ExpandDims(shard, ones), own);
   return SumOfOwn(is_own, values, {axis}, w);
+}
+
+bool AreFew(const Sizes& positions) {
+  constexpr int64_t kMost = 16;
+  int64_t count = 1;
+  for (int64_t size : positions) {
+    if (size < 0 || size > kMost) return false;
+    count *= size;
+  }
+  return count <= kMost;
+}
+
+ir::Expr LookUpFew(const ir::Expr& whole, const ir::Expr& positions, int axis,
+                   const mesh::AxisList& axes, Writer* w) {
+  const int rank = RankOf(positions);
+  std::vector<int> in_front, behind;
+  for (int i = 0; i < rank; ++i) in_front.push_back(axis + i);
+  for (int d = axis + 1; d < RankOf(whole); ++d) behind.push_back(d - axis + rank);
+  const ir::Expr all = w->Positions(axes, ir::ShapeOf(TensorTypeOf(whole))[axis]);
+  const ir::Expr wanted = w->ExpandDims(w->Cast(positions, kInt64), {rank});
+  const ir::Expr is_wanted = w->ExpandDims(w->Write(ir::make::kEqual, wanted, all), behind);
+  return SumOfOwn(is_wanted, w->ExpandDims(whole, in_front), {axis + rank}, w);
 }
 
 }  // namespace distir::ops

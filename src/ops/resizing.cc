@@ -139,7 +139,8 @@ ffi::Array<ir::Expr> LocalSize(const OpView& global, const OpView& local) {
 
 // ---- decompositions
 
-/*! \brief A sharded dimension: pixels of each shard, and as many before and behind it. */
+/*! \brief A sharded dimension: pixels of each shard, and as many before and behind it. The last
+ * shards may have fewer, and others in their place that are cut off. */
 struct ResizedRows {
   ResizedDim dim;
   int64_t shards;
@@ -149,7 +150,7 @@ struct ResizedRows {
   ResizedRows(const ResizedDim& dim, int64_t shards)
       : dim(dim),
         shards(shards),
-        length(dim.groups * dim.group / shards),
+        length(mesh::EvenExtent(dim.groups, shards) / shards * dim.group),
         around((dim.reach + dim.group - 1) / dim.group * dim.group) {}
 
   int64_t Resized(int64_t pixels) const { return pixels / dim.group * dim.result_group; }
@@ -157,13 +158,14 @@ struct ResizedRows {
 
   std::vector<mesh::Segment> Segments() const {
     std::vector<mesh::Segment> segments;
-    const int64_t size = shards * length;
+    const int64_t size = dim.groups * dim.group;
     for (int64_t s = 0; s < shards; ++s) {
       const int64_t begin = s * length - around, end = begin + total(), target = s * total();
       const int64_t from = std::max<int64_t>(begin, 0), to = std::min(end, size);
       if (begin < 0) segments.push_back({0, target, 0, -begin});
-      segments.push_back({from, target + from - begin, 1, to - from});
-      if (end > size) segments.push_back({size - 1, target + size - begin, 0, end - size});
+      if (from < to) segments.push_back({from, target + from - begin, 1, to - from});
+      const int64_t behind = std::max(size, begin);
+      if (end > behind) segments.push_back({size - 1, target + behind - begin, 0, end - behind});
     }
     return segments;
   }
@@ -213,7 +215,14 @@ ir::Expr DecomposeResize(const DecomposedCall& call, Writer* writer) {
     const int64_t begin = each.Resized(each.around);
     x = Cut(x, each.dim.dim, begin, begin + each.Resized(each.length), w);
   }
-  return ShardsBack(x, shape, 0, shards, w);
+  ffi::Array<ir::Expr> even(shape.begin(), shape.end());
+  for (const ResizedRows& each : looked)
+    even.Set(each.dim.dim, ir::MakeInt(each.shards * each.Resized(each.length)));
+  ir::Expr result = ShardsBack(x, even, 0, shards, w);
+  for (const ResizedRows& each : looked) {
+    result = w->Resized(result, each.dim.dim, each.dim.groups * each.dim.result_group);
+  }
+  return result;
 }
 
 // ---- the records
@@ -226,11 +235,11 @@ const Operators kResize(
      "spatial dimensions: every shard gets its neighbours' pixels"},
     {Operator("relax.image.resize2d", Resize<&ir::attrs::kResize2d>)
          .Decompose(DecomposeResize<&ir::attrs::kResize2d>)
-         .Pad(Padding::kParallel)
+         .Pad(Padding::kDecomposed)
          .LocalArgs(LocalSize<&ir::attrs::kResize2d>),
      Operator("relax.image.resize3d", Resize<&ir::attrs::kResize3d>)
          .Decompose(DecomposeResize<&ir::attrs::kResize3d>)
-         .Pad(Padding::kParallel)
+         .Pad(Padding::kDecomposed)
          .LocalArgs(LocalSize<&ir::attrs::kResize3d>)});
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "ops/windows.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ir/build.h"
@@ -20,6 +21,8 @@ using Integers = ffi::Array<int64_t>;
 /*! \brief The most shards that there may be; 1 where there can be none. */
 int64_t MostShards(const WindowDim& dim, const Windows& windows, DLDataType dtype) {
   if (dim.data_size <= 0 || dim.result_size <= 0) return 1;
+  if (dim.contracted)
+    return dim.kernel <= dim.data_size ? dim.kernel : std::gcd(dim.kernel, dim.data_size);
   const bool is_float = dtype.code == kDLFloat || dtype.code == kDLBfloat;
   switch (windows.kind) {
     case WindowKind::kTransposed: {
@@ -46,13 +49,14 @@ int64_t MostShards(const WindowDim& dim, const Windows& windows, DLDataType dtyp
 /*! \brief Number of elements of the data that a shard gets from others. */
 int64_t Halo(const WindowDim& dim, WindowKind kind) {
   if (kind == WindowKind::kTransposed) return (dim.extent() - 1) / dim.stride;
+  if (dim.contracted) return (dim.result_size - 1) * dim.stride;
   return std::max<int64_t>(0, dim.extent() - dim.stride);
 }
 
-/*! \brief Elements along one dimension that the shards of the result read. */
+/*! \brief Elements along one dimension that the shards of the result, or of the window, read. */
 struct Looked {
   int64_t shards;
-  int64_t block;                          // elements of the result per shard
+  int64_t block;                          // elements of the result, or the window, per shard
   int64_t begin;                          // of the first shard, in the data
   int64_t step;                           // from one shard to the next
   int64_t length;                         // per shard
@@ -63,6 +67,11 @@ int64_t CeilDivide(int64_t a, int64_t b) { return -((-a) / b) + (a > 0 && a % b 
 int64_t FloorDivide(int64_t a, int64_t b) { return -CeilDivide(-a, b); }
 
 Looked LookedAt(const WindowDim& dim, WindowKind kind, int64_t shards) {
+  if (dim.contracted) {
+    const int64_t block = dim.kernel / shards;
+    const int64_t length = (dim.result_size - 1) * dim.stride + (block - 1) * dim.dilation + 1;
+    return {shards, block, -dim.before, block * dim.dilation, length, 0, 0, 0};
+  }
   int64_t block = mesh::EvenExtent(dim.result_size, shards) / shards;
   if (kind != WindowKind::kTransposed) {
     return {
@@ -103,12 +112,13 @@ std::string Lowest(DLDataType dtype) {
   return "-inf";
 }
 
-/*! \brief A tensor's shards along some dimensions, taken together with its batch. */
+/*! \brief A tensor's shards along some dimensions, taken together with its batch, or as groups of
+ * its channels. */
 class ShardsInBatch {
  public:
   /*!
    * \param whole The tensor's shape.
-   * \param batch The batch's dimension.
+   * \param batch The dimension of the batch, or of the channels.
    * \param shards Per dimension, 1 where it is not sharded along.
    */
   ShardsInBatch(const ir::NodeArray<ir::Expr>& whole, int batch, const std::vector<int64_t>& shards)
@@ -151,6 +161,10 @@ class ShardsInBatch {
   ffi::Array<ir::Expr> whole_, split_, permuted_, merged_;
   ffi::Array<int64_t> order_, inverse_;
 };
+
+ir::Expr MergedShards(const ir::Expr& x, int batch, const std::vector<int64_t>& shards, Writer* w) {
+  return ShardsInBatch(ir::ShapeOf(TensorTypeOf(x)), batch, shards).Merge(x, w);
+}
 
 /*! \brief The places of the data, with its padding or without, of which a mean is. */
 struct Counted {
@@ -211,6 +225,18 @@ std::vector<mesh::AxisList> WindowAxesOf(const DecomposedCall& call, const Windo
   }
   append(data.dims[windows.data_batch]);
   lists.push_back(merged);
+  if (windows.data_channel < 0) return lists;
+  mesh::AxisList contracted;
+  for (const WindowDim& dim : windows.dims) {
+    const mesh::AxisList& axes = data.dims[dim.data_dim];
+    if (dim.contracted) contracted.insert(contracted.end(), axes.begin(), axes.end());
+  }
+  for (const mesh::AxisList& channels :
+       {data.dims[windows.data_channel], call.sharding.operands[1].dims[windows.kernel_out]}) {
+    merged = contracted;
+    append(channels);
+    lists.push_back(merged);
+  }
   return lists;
 }
 
@@ -268,10 +294,15 @@ void AddWindowFactors(const OpView& view, const Windows& windows, RuleBuilder* b
     }
     if (size <= 1) continue;
     const double halo = static_cast<double>(Halo(dim, windows.kind));
-    const int factor = builder->Decomposed(size, Exchanged::kNeighbours,
-                                           halo / static_cast<double>(dim.data_size));
+    DecomposedFactor kind{Exchanged::kNeighbours, halo / static_cast<double>(dim.data_size)};
+    kind.must_divide = dim.contracted;
+    const int factor = builder->Add({size, kind});
     builder->Operand(0, dim.data_dim, factor);
-    builder->Result(0, dim.result_dim, factor);
+    if (dim.contracted) {
+      builder->Operand(1, dim.kernel_dim, factor);
+    } else {
+      builder->Result(0, dim.result_dim, factor);
+    }
   }
 }
 
@@ -285,7 +316,9 @@ ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Wr
   const std::string fill = windows.kind == WindowKind::kMaximum ? Lowest(dtype) : "0";
   const size_t rank = windows.dims.size();
   std::vector<int64_t> padding(2 * rank), output_padding(rank);
-  std::vector<int64_t> of_data(RankOf(args[0]), 1), of_result(of_data.size(), 1);
+  std::vector<int64_t> of_data(RankOf(args[0]), 1), of_result = of_data;
+  std::vector<int64_t> in_data = of_data, in_kernel = of_data;  // shards of contracted windows
+  int64_t groups = 1;
   ffi::Array<ir::Expr> shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
   args.Set(0, w->Even(args[0], windows.data_batch));
   shape.Set(windows.result_batch, ir::ShapeOf(TensorTypeOf(args[0]))[windows.data_batch]);
@@ -303,6 +336,11 @@ ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Wr
     padding[i] = looked.before;
     padding[rank + i] = looked.after;
     output_padding[i] = looked.output_padding;
+    if (dim.contracted) {
+      in_data[dim.data_dim] = in_kernel[dim.kernel_dim] = shards;
+      groups *= shards;
+      continue;
+    }
     of_data[dim.data_dim] = of_result[dim.result_dim] = shards;
     shape.Set(dim.result_dim, ir::MakeInt(shards * looked.block));
     looked_at.emplace_back(dim, looked);
@@ -310,9 +348,17 @@ ir::Expr DecomposeWindows(const DecomposedCall& call, const Windows& windows, Wr
   ir::Node attrs = WithList(call.attrs(), "padding", padding);
   if (windows.kind == WindowKind::kTransposed)
     attrs = WithList(attrs, "output_padding", output_padding);
-  args.Set(0, ShardsInBatch(ir::ShapeOf(TensorTypeOf(args[0])), windows.data_batch, of_data)
-                  .Merge(args[0], w));
+  if (groups > 1) {
+    args.Set(0, MergedShards(args[0], windows.data_channel, in_data, w));
+    args.Set(1, MergedShards(args[1], windows.kernel_out, in_kernel, w));
+    attrs = ir::WithField(attrs, "groups", groups * windows.groups);
+  }
+  args.Set(0, MergedShards(args[0], windows.data_batch, of_data, w));
   ir::Expr apart = w->Place(ir::MakeCall(call.call.ty(), call.call.op(), args, attrs));
+  if (groups > 1) {
+    ir::Expr parts = w->Reshape(apart, SplitShape(apart, windows.result_channel, groups));
+    apart = w->Reduce(ir::make::kSum, parts, {windows.result_channel}, /*keepdims=*/false);
+  }
   ir::Expr result = ShardsInBatch(shape, windows.result_batch, of_result).Part(apart, w);
   if (windows.kind == WindowKind::kMean) {
     // Windows have been counted whole.

@@ -50,7 +50,8 @@ using Condition = bool (*)(const OpView& view);
 /*! \brief Segments by which a call moves the elements of its operand along one dimension. */
 struct Movement {
   int dim;
-  std::vector<mesh::Segment> segments;  // all of the result
+  std::vector<mesh::Segment> segments;  // all of the result, but what is filled
+  std::string fill = {};                // as of a segment exchange; empty where nothing is filled
 };
 /*! \brief The movement of a call; nullopt where it moves elements along several dimensions, or it
  * is not known which. */

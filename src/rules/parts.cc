@@ -57,14 +57,22 @@ void Parts::NoteSame(const ir::Var& var, const ir::Expr& value) {
   steps_.emplace(var.get(), Step{value, {}});
 }
 
-Part Parts::Of(const ir::Expr& value, int dim, int64_t extent) const {
-  Part part{value, {{0, 0, 1, extent}}};
+void Parts::NoteMoved(const ir::Var& var, const ir::Expr& value, Movement movement) {
+  steps_.emplace(var.get(), Step{value, std::move(movement)});
+}
+
+Part Parts::Of(Part part, int dim, Filled filled) const {
   while (true) {
     auto step = steps_.find(part.of.get());
     if (step == steps_.end()) return part;
     const Movement& movement = step->second.movement;
     if (!movement.segments.empty()) {
       if (movement.dim != dim) return part;
+      if (!movement.fill.empty()) {
+        const bool is_other = !part.fill.empty() && part.fill != movement.fill;
+        if (filled == Filled::kNo || is_other) return part;
+        part.fill = movement.fill;
+      }
       part.segments = Compose(movement.segments, part.segments);
     }
     part.of = step->second.of;

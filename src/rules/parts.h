@@ -14,6 +14,7 @@
 #ifndef DISTIR_RULES_PARTS_H_
 #define DISTIR_RULES_PARTS_H_
 
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -29,7 +30,10 @@ using Segments = std::vector<mesh::Segment>;
 struct Part {
   ir::Expr of;
   Segments segments;
+  std::string fill = {};  // of places that no segment has; empty where there are none
 };
+
+enum class Filled { kNo, kYes };
 
 /*! \brief The segments of segments: `inner` moves elements of what `outer` makes. */
 Segments Compose(const Segments& outer, const Segments& inner);
@@ -41,10 +45,16 @@ class Parts {
   void Note(const ir::Var& var, const ir::Call& call, const ir::Type& result_ty);
   /*! \brief Notes that a variable has the elements of another value. */
   void NoteSame(const ir::Var& var, const ir::Expr& value);
+  /*! \brief Notes that a variable has elements of another value, moved so. */
+  void NoteMoved(const ir::Var& var, const ir::Expr& value, Movement movement);
   bool Has(const ir::Var& var) const { return steps_.count(var.get()) > 0; }
   /*! \brief The tensor, as far back as is noted, of which a value of that extent has parts along
    * dimension `dim` and all along others. */
-  Part Of(const ir::Expr& value, int dim, int64_t extent) const;
+  Part Of(const ir::Expr& value, int dim, int64_t extent) const {
+    return Of({value, {{0, 0, 1, extent}}}, dim, Filled::kNo);
+  }
+  /*! \brief The same for a part of a value; `filled` says if elements may be of no tensor. */
+  Part Of(Part part, int dim, Filled filled) const;
 
  private:
   struct Step {

@@ -78,6 +78,7 @@ void MarkUneven(const Operator& record, const OpView& view, FactorRule* rule) {
       record.decomposed_tail == nullptr || HasNeutralElements(view.operands[0]);
   for (Factor& factor : rule->factors) {
     factor.may_be_uneven = HasSeveral(factor.size) && Covers(record.padding, factor) &&
+                           !factor.must_divide() &&
                            (!factor.Is<DecomposedFactor>() || may_pad_decomposed);
   }
   RequireWhole(record.pads_grains ? Padded::kGrains : Padded::kDims, view, rule);

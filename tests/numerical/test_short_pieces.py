@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tvm
 from tests.targets import QUICK
 from tvm import relax
 from tvm.relax import op as R
@@ -62,6 +63,10 @@ SENT = [
     # As many blocks as shards, each with the one before it.
     (lambda x: R.concat([shifted(x, 4), x], 1), {"x": (4, 512)}, 512 * 4),
     (lambda x: reflected(x, ROWS), X, ROW),
+    # Pads and slices are one move, whatever lies between.
+    (lambda x: cut(R.nn.pad(x, [3, 5, 0, 0]), 2, 2 + ROWS), X, ROW),
+    (lambda x: R.nn.pad(cut(cut(x, 3, ROWS), 0, ROWS - 8), [4, 4, 0, 0]), X, ROW),
+    (lambda x: R.flip(cut(R.flip(R.nn.pad(x, [0, 2, 0, 0]), 0), 0, ROWS), 0), X, 2 * ROW),
     (lambda x: R.concat([cut(x, 0, 7), R.ones(relax.ShapeExpr([1, 4]), "float32")], 0),
      {"x": (8, 4)}, 0),
 ]  # fmt: skip
@@ -91,6 +96,22 @@ def programs(size):
         lambda x: np.concatenate([x[-1:], x[:-1][::-1]]),
     )
     yield lambda x: R.split(x, [1, 3], 0)[1], lambda x: x[1:3]
+    yield (
+        lambda x: cut(R.nn.pad(x, [3, 5, 0, 0]), 2, 2 + size),
+        lambda x: np.pad(x, ((3, 5), (0, 0)))[2 : 2 + size],
+    )
+    yield (
+        lambda x: R.nn.pad(R.flip(cut(x, 3, size), 0), [4, 1, 0, 0]),
+        lambda x: np.pad(x[3:][::-1], ((4, 1), (0, 0))),
+    )
+    yield (
+        lambda x: cut(R.nn.pad(x, [4, 1, 0, 0], "reflect"), 1, size),
+        lambda x: np.pad(x, ((4, 1), (0, 0)), "reflect")[1:size],
+    )
+    yield (
+        lambda x: R.nn.pad(cut(R.nn.pad(x, [3, 5, 0, 0], pad_value=1.0), 1, size), [1, 0, 0, 0]),
+        lambda x: np.pad(np.pad(x, ((3, 5), (0, 0)), constant_values=1)[1:size], ((1, 0), (0, 0))),
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,3 +132,64 @@ def test_short_pieces_are_those_of_the_whole(mesh, dims, dtype):
             mod = dx.annotate(module(build, dtype, x=x.shape), mesh, {"x": dims})
             found = session.load(dx.build(mod, target=QUICK))(x).numpy()
             np.testing.assert_array_equal(found, wanted(x), err_msg=str(index))
+
+
+def test_what_lies_between_may_be_used_by_others():
+    """A padded tensor that is returned, of which slices of slices are parts."""
+    x = np.arange(52, dtype="float32").reshape(13, 4)
+    builder = relax.BlockBuilder()
+    parameter = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [parameter]):
+        with builder.dataflow():
+            padded = builder.emit(R.nn.pad(parameter, [3, 5, 0, 0]))
+            front = builder.emit(cut(padded, 1, 17))
+            parts = [builder.emit(cut(front, 2, 12)), builder.emit(cut(front, 5, 15))]
+            found = builder.emit_output(relax.Tuple([padded, *parts]))
+        builder.emit_func_output(found)
+    wanted = np.pad(x, ((3, 5), (0, 0)))
+    mod = dx.annotate(builder.finalize(), LINE, {"x": ("x", None)})
+    with dx.Session(LINE, ccl="cpu") as session:
+        results = session.load(dx.build(mod, target=QUICK))(x)
+        for result, right in zip(results, (wanted, wanted[3:13], wanted[6:16]), strict=True):
+            np.testing.assert_array_equal(result.numpy(), right)
+
+
+S = tvm.tirx.Var("S", "int64")
+TOKENS = {
+    "last": (lambda x: R.strided_slice(x, [1], [S - 1], [S]), lambda x: x[:, -1:]),
+    "from the end": (lambda x: R.strided_slice(x, [1], [-1], [S]), lambda x: x[:, -1:]),
+    "last two": (
+        lambda x: R.strided_slice(x, [1], [S - 2], [S], assume_inbound=True),
+        lambda x: x[:, -2:],
+    ),
+    "first": (lambda x: R.strided_slice(x, [1], [0], [1]), lambda x: x[:, :1]),
+    "taken": (
+        lambda x: R.take(x, relax.const([-1, 0], "int64"), 1, "wrap"),
+        lambda x: x[:, [-1, 0]],
+    ),
+    "one": (lambda x: R.take(x, relax.const(-1, "int64"), 1, "wrap"), lambda x: x[:, -1]),
+    "clipped": (lambda x: R.take(x, relax.const(99, "int64"), 1, "clip"), lambda x: x[:, -1]),
+    "outside": (
+        lambda x: R.take(x, relax.const([0, 99], "int64"), 1, "nan"),
+        lambda x: np.stack([x[:, 0], np.full_like(x[:, 0], np.nan)], 1),
+    ),
+}
+
+
+def test_tokens_of_sequences_of_open_length_are_reduced():
+    """The last token of h (batch, S, width), sharded along S, is an all-reduce of it."""
+    for dtype, mesh, axes in (("float32", LINE, "x"), ("int8", OBLONG, ("y", "x"))):
+        for name, (build, wanted) in TOKENS.items():
+            if dtype == "int8" and name == "outside":
+                continue
+            # Of tensors that are small a gather takes less time.
+            plan, wide = {"h": (None, axes, None)}, module(build, dtype, h=(2, S, 2**18))
+            found = dx.analysis.collectives(dx.lower(dx.annotate(wide, mesh, plan)))
+            assert {each.kind for each in found} == {"all_reduce"}, (name, found)
+            mod = dx.annotate(module(build, dtype, h=(2, S, 6)), mesh, plan)
+            built = dx.build(mod, target=QUICK)
+            with dx.Session(mesh, ccl="cpu") as session:
+                loaded = session.load(built)
+                for size in (8, 7, 2) if dtype == "float32" else (12, 5):
+                    h = np.random.default_rng(0).integers(-9, 9, (2, size, 6)).astype(dtype)
+                    np.testing.assert_array_equal(loaded(h).numpy(), wanted(h), err_msg=name)

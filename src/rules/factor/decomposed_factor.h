@@ -13,15 +13,19 @@
 
 namespace distir::rules {
 
+/*! \brief True if sums of elements with zeros are these elements. */
+inline bool IsNumber(const ir::TensorType& type) {
+  const DLDataType dtype = type.has_dtype() ? type.dtype() : DLDataType{kDLBool, 8, 1};
+  return dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code == kDLInt ||
+         (dtype.code == kDLUInt && dtype.bits > 1);
+}
+
 /*! \brief A new factor for dimension `dim` of a tensor: decomposed where a position tells its shard
  * and shards can be combined, that is where the size is known and elements are numbers; else it
  * needs replication. */
 inline int DecomposedIfKnown(const ir::TensorType& type, int dim, RuleBuilder* builder) {
   int64_t size = StaticSizes(type)[dim];
-  DLDataType dtype = type.has_dtype() ? type.dtype() : DLDataType{kDLBool, 8, 1};
-  bool is_number = dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code == kDLInt ||
-                   (dtype.code == kDLUInt && dtype.bits > 1);
-  return is_number && size >= 0 ? builder->Decomposed(size) : builder->NeedsReplication(size);
+  return IsNumber(type) && size >= 0 ? builder->Decomposed(size) : builder->NeedsReplication(size);
 }
 
 /*! \brief A new factor for dimension `dim` of all tensors, whose elements a segment exchange moves:

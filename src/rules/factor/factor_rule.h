@@ -64,9 +64,13 @@ struct DecomposedFactor {
    * and result both have the sharding for other reasons, the call is computed so. Example: the
    * dimension that a split cuts into queries, keys and values. Other factors are pass-through. */
   bool is_blocked = false;
+  /*! \brief It is never padded, such as the kernel of a convolution: zeros behind it would make NaN
+   * of infinities. */
+  bool must_divide = false;
 
   bool operator==(const DecomposedFactor& other) const {
-    return exchanged == other.exchanged && part == other.part && is_blocked == other.is_blocked;
+    return exchanged == other.exchanged && part == other.part && is_blocked == other.is_blocked &&
+           must_divide == other.must_divide;
   }
 };
 
@@ -101,6 +105,7 @@ struct Factor {
   }
   /*! \brief Null for factors of other kinds. */
   const DecomposedFactor* decomposed() const { return std::get_if<DecomposedFactor>(&kind); }
+  bool must_divide() const { return decomposed() != nullptr && decomposed()->must_divide; }
   bool is_blocked() const { return decomposed() != nullptr && decomposed()->is_blocked; }
   /*! \brief True if the dimensions that it makes up may have other extents than its size: elements
    * move between its shards, whatever each of them has. */

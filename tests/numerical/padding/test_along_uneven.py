@@ -248,3 +248,20 @@ def test_what_is_accumulated_in_shards_that_do_not_divide(session_of):
             for each in dx.analysis.collectives(dx.lower(dx.annotate(program, mesh, plan)))
         } == {"all_reduce"}
         assert_same_numbers(program, mesh, plan, inputs, session_of(mesh.shape))
+
+
+def test_images_of_rows_that_do_not_divide_are_resized_where_they_are():
+    """Neighbours' pixels are exchanged, as of rows that divide."""
+
+    def resized(rows, scale=2):
+        x = {"x": ((1, 2, rows, 6), F)}
+        return module(lambda x: R.image.resize2d(x, (scale * rows, 12), layout="NCHW"), **x)
+
+    plan = {"x": (None, None, "a", None)}
+    even, uneven = (sent(resized(rows), FOUR, plan) for rows in (64, 67))
+    assert 0 < uneven <= 1.1 * even + 4 * 2 * 6 * 4
+    rng = np.random.default_rng(0)
+    for mesh, axes, rows in ((FOUR, "a", 13), (CUBE, ("a", "c"), 9), (SIX, "a", 15)):
+        mod, data = resized(rows, 3), rng.standard_normal((1, 2, rows, 6)).astype(F)
+        with dx.Session(mesh, ccl="cpu") as session:
+            assert_same_numbers(mod, mesh, {"x": (None, None, axes, None)}, [data], session)

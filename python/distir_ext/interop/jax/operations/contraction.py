@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 
 from jaxlib.mlir.dialects import stablehlo
 from tvm import relax
@@ -104,6 +105,12 @@ _CONVOLUTIONS = {
     3: (relax_op.nn.conv3d, "NCDHW", "OIDHW"),
 }
 
+_TRANSPOSED = {
+    1: (relax_op.nn.conv1d_transpose, "NCW", "IOW"),
+    2: (relax_op.nn.conv2d_transpose, "NCHW", "IOHW"),
+    3: (relax_op.nn.conv3d_transpose, "NCDHW", "IODHW"),
+}
+
 
 @translates("stablehlo.convolution")
 def _convolution(writer: Writer, op: Operation) -> Known:
@@ -139,7 +146,17 @@ def _convolution(writer: Writer, op: Operation) -> Known:
         for dim, is_reversed in enumerate(op.attributes["window_reversal"]):
             kernel = writer.emit(relax_op.flip(kernel, dim + 2)) if is_reversed else kernel
     edges = pairs(op, "padding", spatial)
-    interior = [factor - 1 for factor in integers(op, "lhs_dilation", ones)]
+    spread = integers(op, "lhs_dilation", ones)
+    places = [
+        numbers.output_batch_dimension,
+        numbers.output_feature_dimension,
+        *numbers.output_spatial_dimensions,
+    ]
+    order = [places.index(dim) for dim in range(len(places))]
+    transposed = _transposed(writer, op, x, kernel, spread, edges, groups)
+    if transposed is not None:
+        return permuted(writer, transposed, order)
+    interior = [factor - 1 for factor in spread]
     if any(interior) or any(min(edge) < 0 for edge in edges):
         cut = [(min(low, 0), min(high, 0)) for low, high in edges]
         x = padded(writer, x, [(0, 0)] * 2 + cut, [0, 0, *interior], 0)
@@ -157,12 +174,60 @@ def _convolution(writer: Writer, op: Operation) -> Known:
             out_dtype=dtype_of(op.results[0]),
         )
     )
-    places = [
-        numbers.output_batch_dimension,
-        numbers.output_feature_dimension,
-        *numbers.output_spatial_dimensions,
+    return permuted(writer, made, order)
+
+
+def _transposed(
+    writer: Writer,
+    op: Operation,
+    x: relax.Expr,
+    kernel: relax.Expr,
+    spread: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    groups: int,
+) -> relax.Expr | None:
+    """A convolution of data with zeros in between, as the transposed one that it is.
+
+    Returns:
+        None if it is something else.
+    """
+    outputs, inputs, *window = dims_of(kernel)
+    ones = [1] * len(window)
+    is_float = dtype_of(op.results[0]).startswith(("float", "bfloat"))
+    is_plain = ones == integers(op, "window_strides", ones) == integers(op, "rhs_dilation", ones)
+    if spread == ones or not is_float or not is_plain:
+        return None
+    more = [max(0, high - size + 1) for size, (_, high) in zip(window, edges, strict=True)]
+    before = [size - 1 - low for size, (low, _) in zip(window, edges, strict=True)]
+    after = [
+        size - 1 - high + extra for size, (_, high), extra in zip(window, edges, more, strict=True)
     ]
-    return permuted(writer, made, [places.index(dim) for dim in range(len(places))])
+    fits = all(extra < factor for extra, factor in zip(more, spread, strict=True))
+    if min(before) < 0 or not fits:
+        return None
+    for dim, size in enumerate(window):
+        kernel = writer.emit(relax_op.flip(kernel, dim + 2)) if size > 1 else kernel
+    if groups > 1:
+        parts = [groups, outputs // groups, inputs]
+        order = [0, 2, 1, *range(3, len(window) + 3)]
+        kernel = permuted(writer, reshaped(writer, kernel, [*parts, *window]), order)
+        kernel = reshaped(writer, kernel, [groups * inputs, outputs // groups, *window])
+    else:
+        kernel = permuted(writer, kernel, [1, 0, *range(2, len(window) + 2)])
+    build, layout, kernel_layout = _TRANSPOSED[len(window)]
+    return writer.emit(
+        build(
+            x,
+            kernel,
+            strides=spread,
+            padding=before + after,
+            output_padding=more,
+            groups=groups,
+            data_layout=layout,
+            kernel_layout=kernel_layout,
+            out_dtype=dtype_of(op.results[0]),
+        )
+    )
 
 
 def _batches_as_features(writer: Writer, x: relax.Expr, count: int) -> relax.Expr:

@@ -271,6 +271,20 @@ def _pool(
     """A pooling over all but two dimensions; None if Relax has no such pooling."""
     rows = list(zip(window, strides, spread, edges, strict=True))
     spatial = [dim for dim, row in enumerate(rows) if row != (1, 1, 1, (0, 0))]
+    missing = 2 - (len(rows) - len(spatial))
+    if missing > 0:
+        alone, none = [1] * missing, [(0, 0)] * missing
+        made = _pool(
+            writer,
+            name,
+            writer.emit(relax_op.expand_dims(x, list(range(missing)))),
+            alone + list(window),
+            alone + list(strides),
+            alone + list(spread),
+            none + list(edges),
+        )
+        dims = list(range(missing))
+        return None if made is None else writer.emit(relax_op.squeeze(made, dims))
     others = [dim for dim in range(len(rows)) if dim not in spatial]
     build = _POOLS.get(name, {}).get(len(spatial))
     is_float = str(x.ty.dtype).startswith(("float", "bfloat"))
