@@ -24,6 +24,7 @@
 #include "propagation/graph.h"
 #include "propagation/merged_dims.h"
 #include "propagation/pass.h"
+#include "propagation/row_numbers.h"
 #include "rules/tir/rule.h"
 #include "support/error.h"
 #include "support/functions.h"
@@ -249,7 +250,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return ffi::Array<ffi::Any>{search->Describe(), choose};
            })
       .def("distir.autosharding.SeparateBatchDims", [](ir::IRModule mod) {
-        return ir::RewriteFunctions(mod, propagation::SeparateBatchDims);
+        return ir::RewriteFunctions(mod, [](const ir::Function& function) {
+          return propagation::SeparateBatchDims(propagation::BatchLookups(function));
+        });
       });
 }
 

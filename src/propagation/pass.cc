@@ -19,6 +19,7 @@
 #include "propagation/emission/emit.h"
 #include "propagation/instances.h"
 #include "propagation/merged_dims.h"
+#include "propagation/row_numbers.h"
 #include "rules/tir/rule.h"
 #include "support/error.h"
 
@@ -247,7 +248,7 @@ class Propagation {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
       auto graph = std::make_unique<FunctionGraph>(
-          MakeGraph(gv.name(), SeparateBatchDims(participants_.FunctionOf(gv))));
+          MakeGraph(gv.name(), SeparateBatchDims(BatchLookups(participants_.FunctionOf(gv)))));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }
     return *it->second;

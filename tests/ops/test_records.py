@@ -186,6 +186,17 @@ PATTERNS = {
     "padding/pad_function.cc": {"relax.divide", "relax.shape_of"},
     "propagation/graph.cc": {"relax.shape_of"},
     "propagation/merged_dims.cc": {"relax.matmul", "relax.reshape"},
+    # Lookups in each row, by its number.
+    "propagation/row_numbers.cc": {
+        "relax.arange",
+        "relax.astype",
+        "relax.concat",
+        "relax.expand_dims",
+        "relax.gather_nd",
+        "relax.index_tensor",
+        "relax.reshape",
+        "relax.stack",
+    },
     # A product that contracts merged dimensions is an einsum.
     "propagation/separated_call.cc": {"relax.einsum", "relax.nn.nll_loss"},
 }
