@@ -309,7 +309,14 @@ def test_one_element_more_costs_about_one_element_more():
 
 # ---- exchanges are balanced
 
-EXCHANGED = (dx.Mesh(x=2, y=2, z=3), dx.Mesh(x=4, y=6), dx.Mesh(x=3, y=2), dx.Mesh(x=2, y=2, z=2))
+EXCHANGED = (
+    dx.Mesh(x=2, y=2, z=3),
+    dx.Mesh(x=3, y=2, z=2),
+    dx.Mesh(x=4, y=6),
+    dx.Mesh(x=5, y=2),
+    dx.Mesh(x=3, y=2),
+    dx.Mesh(x=2, y=2, z=2),
+)
 
 
 def shard(mesh: dx.Mesh, dims: Dims, device: int, extent: int) -> list[tuple[int, int]]:
@@ -341,9 +348,9 @@ def lacking(mesh: dx.Mesh, source: Dims, target: Dims, extent: int) -> int:
 
 def test_no_device_sends_more_than_one_has_to_receive():
     """Checks random ordered pairs of shardings of a matrix."""
-    extent = 24 * 1024
-    mod = program([(extent, extent)], relax.op.nn.relu)
     for mesh in EXCHANGED:
+        extent = 1024 * math.prod(mesh.shape)
+        mod = program([(extent, extent)], relax.op.nn.relu)
         rng = random.Random(str(mesh.shape))
         for _ in range(20):
             source, target = rng.sample(placements(mesh, 2), 2)
