@@ -1,6 +1,7 @@
 // Writes lookups by row number and position as lookups by position in each row.
 #include "propagation/row_numbers.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -64,8 +65,15 @@ class Lookups : public ir::FunctionRewriter {
       if (!is_joined && !SameDims(*shape, *KnownShape(columns[1]))) return ir::Expr();
     }
     ffi::Array<ir::Expr> positions;
+    const auto dtype_of = [](const ir::Expr& column) {
+      return ir::TensorType::Cast(column.ty()).dtype();
+    };
+    const bool are_alike = std::all_of(columns.begin() + 1, columns.end(), [&](const auto& each) {
+      return dtype_of(each) == dtype_of(columns[1]);
+    });
     for (size_t i = 1; i < columns.size(); ++i) {
-      const ir::Expr column = Rewrite(columns[i]);
+      ir::Expr column = Rewrite(columns[i]);
+      if (!are_alike) column = Typed(var, ir::make::kAstype(column, DLDataType{kDLInt, 64, 1}));
       const ffi::Array<int64_t> last{static_cast<int64_t>(rank)};
       positions.push_back(is_joined ? column : Typed(var, ir::make::kExpandDims(column, last)));
     }

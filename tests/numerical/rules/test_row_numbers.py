@@ -16,6 +16,11 @@ def by_tensors(emit, x, p):
     return R.index_tensor(x, [rows_of(emit, p.ty.shape.values[0]), p])
 
 
+def by_integers_of_two_types(emit, x, p):
+    n = p.ty.shape.values[0]
+    return R.index_tensor(x, [rows_of(emit, n), p, emit(R.astype(p, "int32"))])
+
+
 def by_matrix(emit, x, p):
     """Several positions of each row."""
     n, m = p.ty.shape.values
@@ -38,6 +43,7 @@ def by_concat(emit, x, p):
 CASES = [
     (by_tensors, (8,), lambda x, p: x[np.arange(len(x)), p]),
     (by_tensors, (9,), lambda x, p: x[np.arange(len(x)), p]),
+    (by_integers_of_two_types, (8,), lambda x, p: x[np.arange(len(x)), p, p]),
     (by_matrix, (8, 3), lambda x, p: x[np.arange(len(x))[:, None], p]),
     (by_stack, (8,), lambda x, p: x[np.arange(len(x)), p, p]),
     (by_concat, (10,), lambda x, p: x[np.arange(len(x)), p]),
