@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,9 @@ def _with_values(finalize: Callable[[], tvm.transform.Pass]) -> Callable[[], tvm
 
 
 def _behind(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    return opaque.expanded(function, not_a_number.EXTREMES_OF_TWO)
+    target = function.attrs["target"] if function.attrs and "target" in function.attrs else None
+    with target or contextlib.nullcontext():
+        return opaque.expanded(function, not_a_number.EXTREMES_OF_TWO)
 
 
 def _mapped(rewrites: Any) -> Rewrite:

@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 
 from distir_ext.compile.kernels.dtypes import is_float
-from distir_ext.compile.kernels.expressions import bind
+from distir_ext.compile.kernels.expressions import bind, convert
 from distir_ext.compile.kernels.opaque import OpaqueFunction
 
 __all__ = ["LAST", "REWRITES"]
@@ -74,10 +74,6 @@ def _reinterpret(dtype: str, value: Any) -> Any:
     return tirx.reinterpret(_like(dtype, value), value)
 
 
-def _convert(dtype: str, value: Any) -> Any:
-    return tirx.Cast(_like(dtype, value), value)
-
-
 def _wide(value: Any) -> Any:
     """A smaller float as float32, which has all of them.
 
@@ -110,13 +106,13 @@ def _wide(value: Any) -> Any:
 
 def _of_bits(dtype: str, bits: Any) -> Any:
     """The float32 of a float of 8 bits."""
-    return bind(_convert("uint32", bits), lambda bits: _of_wide_bits(dtype, bits))
+    return bind(convert("uint32", bits), lambda bits: _of_wide_bits(dtype, bits))
 
 
 def _of_wide_bits(dtype: str, bits: Any) -> Any:
     if dtype == "float8_e5m2":  # the first half of a float16
-        half = _reinterpret("float16", _convert("uint16", bits << _bits(8, bits)))
-        return _convert("float32", half)
+        half = _reinterpret("float16", convert("uint16", bits << _bits(8, bits)))
+        return convert("float32", half)
     magnitude = bits & _bits(0x7F, bits)
     shift = _MANTISSA - _FORMATS[dtype].mantissa
     number = _reinterpret("float32", magnitude << _bits(shift, bits))
@@ -156,16 +152,16 @@ def _nearest_of_bits(dtype: str, bits: Any, magnitude: Any) -> Any:
     number = tirx.min(number, of(to.above))
     number = tirx.Select(magnitude > of(_INFINITY), of(to.nan), number)
     sign = (bits & of(1 << 31)) >> of(24)
-    return _convert("uint8", number | sign)
+    return convert("uint8", number | sign)
 
 
 def _odd(value: Any) -> Any:
     """A float64 as float32, with the last bit set where it is none: rounding it again is right."""
-    return bind(_convert("float32", value), lambda near: _odd_of_near(value, near))
+    return bind(convert("float32", value), lambda near: _odd_of_near(value, near))
 
 
 def _odd_of_near(value: Any, near: Any) -> Any:
-    back = _convert("float64", near)
+    back = convert("float64", near)
     bits = _reinterpret("uint32", near)
     below = tirx.Select(tirx.abs(back) > tirx.abs(value), bits - _bits(1, bits), bits)
     is_same = tirx.Or(tirx.EQ(back, value), tirx.isnan(value))

@@ -260,6 +260,38 @@ def test_floats_divide_rounded_down():
     )
 
 
+def test_floats_of_any_bits_divide_exactly():
+    """Remainders are NumPy's also where a quotient has hundreds of bits, zeros have their sign."""
+    cases, quotients = [], []
+    for dtype in ("float16", "float32", "float64"):
+        bits = dtype.replace("float", "uint")
+        most = np.iinfo(bits).max
+        x, y = (
+            np.random.default_rng(seed).integers(0, most, (64, 96), bits, endpoint=True).view(dtype)
+            for seed in (0, 1)
+        )
+        whole, divisor = drawn(dtype, (64, 96), 2), drawn(dtype, (64, 96), 3)
+        for name, pair in (("any", [x, y]), ("small", [whole, divisor])):
+            cases.append((f"floor_mod {dtype} {name}", R.floor_mod, None, pair))
+            quotients.append((f"floor_divide {dtype} {name}", R.floor_divide, None, pair))
+    results = run([*cases, *quotients], ("alone", "rows"))
+    with np.errstate(all="ignore"):
+        for name, _, _, pair in cases:
+            for (got,) in results[name].values():
+                np.testing.assert_array_equal(got, np.mod(*pair), name)
+                np.testing.assert_array_equal(
+                    np.signbit(got[got == 0]), np.signbit(pair[1])[got == 0]
+                )
+        for name, _, _, pair in quotients:
+            wanted = np.floor_divide(*pair)
+            # NumPy rounds a quotient that has no bits for all of it twice.
+            bound = 4 * np.finfo(wanted.dtype).eps * np.abs(wanted)
+            is_whole = bound < 1
+            for (got,) in results[name].values():
+                np.testing.assert_array_equal(got[is_whole], wanted[is_whole], name)
+                np.testing.assert_allclose(got, wanted, 4 * np.finfo(wanted.dtype).eps)
+
+
 def softmax(x):
     powers = np.exp(x - x.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from distir_ext.compile.kernels.dtypes import is_small_float
 
-__all__ = ["bind", "is_nan", "static_sizes", "widened"]
+__all__ = ["bind", "convert", "is_nan", "static_sizes", "unknown_number", "widened"]
 
 
 def bind(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -22,9 +24,24 @@ def bind(value: Any, function: Callable[[Any], Any]) -> Any:
     return tirx.Let(variable, value, function(variable))
 
 
+def convert(dtype: str, value: Any) -> Any:
+    """A number, or a vector of them, as another type."""
+    lanes = int(value.ty.dtype.lanes)
+    return tirx.Cast(dtype if lanes == 1 else f"{dtype}x{lanes}", value)
+
+
 def is_nan(value: Any) -> Any:
     """Returns the expression that a float of any dtype is NaN."""
     return tirx.isnan(widened(value))
+
+
+def unknown_number(value: float, dtype: Any) -> Any:
+    """A number as an expression that only LLVM, or another compiler, computes."""
+    bits = "64" if str(dtype) == "float64" else "32"
+    number = np.asarray(-abs(value), f"float{bits}").view(f"int{bits}")
+    negative = tirx.reinterpret(f"float{bits}", tirx.const(int(number), f"int{bits}"))
+    is_negative = math.copysign(1, value) < 0
+    return (negative if is_negative else tirx.abs(negative)).astype(dtype)
 
 
 def widened(value: Any) -> Any:

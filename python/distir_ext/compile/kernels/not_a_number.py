@@ -18,14 +18,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
 
 from distir_ext.compile.kernels import opaque
 from distir_ext.compile.kernels.dtypes import is_float
-from distir_ext.compile.kernels.expressions import widened
+from distir_ext.compile.kernels.expressions import unknown_number, widened
 from distir_ext.compile.kernels.kernel_builder import KernelBuilder
 
 __all__ = ["EXTREMES_OF_TWO", "FOLDED", "legalizations"]
@@ -109,19 +108,15 @@ def _with_unknown_numbers(other: Legalization, folds: Callable[[float], bool]) -
 
         def operand(value: Any) -> Any:
             number = value.value if isinstance(value, tirx.FloatImm) else value
-            return _unknown(number, dtype) if isinstance(number, float) and folds(number) else value
+            return (
+                unknown_number(number, dtype)
+                if isinstance(number, float) and folds(number)
+                else value
+            )
 
         return other(KernelBuilder(builder, operand=operand), call)
 
     return legalize
-
-
-def _unknown(value: float, dtype: Any) -> Any:
-    """Zero or an infinity as an expression that only LLVM, or another compiler, computes."""
-    bits = np.float32(-abs(value)).view("int32")
-    negative = tirx.reinterpret("float32", tirx.const(int(bits), "int32"))
-    is_negative = math.copysign(1, value) < 0
-    return (negative if is_negative else tirx.abs(negative)).astype(dtype)
 
 
 def _sign(other: Legalization) -> Legalization:
@@ -146,7 +141,7 @@ def _leaky_relu(builder: relax.BlockBuilder, call: relax.Call) -> Any:
     slope = float(call.attrs.alpha)
 
     def make(x: te.Tensor) -> te.Tensor:
-        factor = _unknown(slope, x.dtype) if slope == 0 else tirx.const(slope, x.dtype)
+        factor = unknown_number(slope, x.dtype) if slope == 0 else tirx.const(slope, x.dtype)
         zero = tirx.const(0, x.dtype)
         return te.compute(
             x.shape, lambda *i: tirx.Select(x(*i) > zero, x(*i), x(*i) * factor), name="compute"
@@ -165,7 +160,7 @@ def _of_floats(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _hide_zeros(value: Any) -> Any:
     """An operand whose zeros the simplifier does not know, if it may become one of them."""
     if isinstance(value, tirx.FloatImm):
-        return _unknown(value.value, value.ty.dtype) if value.value == 0 else value
+        return unknown_number(value.value, value.ty.dtype) if value.value == 0 else value
     if isinstance(value, tirx.Broadcast):
         return tirx.Broadcast(_hide_zeros(value.value), value.lanes)
     if isinstance(value, tirx.Cast) and is_float(value.value.ty.dtype):
