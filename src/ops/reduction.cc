@@ -63,13 +63,16 @@ ir::Expr DecomposeStd(const DecomposedCall& call, Writer* w) {
   return w->Write(ir::make::kSqrt, DecomposeVariance(call, w));
 }
 
-// Of integers: it is truncated once, at the end.
+// Of integers: it is truncated once, at the end, and their sum may have more bits than they have.
 ir::Expr DecomposeMean(const DecomposedCall& call, Writer* w) {
-  ir::Expr x = call.arg(0);
+  constexpr DLDataType kSum{kDLInt, 64, 1};
+  DLDataType dtype = DtypeOf(call.arg(0));
+  ir::Expr x = w->Cast(call.arg(0), kSum);
   int64_t count = 1;
   for (int axis : AxesOf(call)) count *= ir::StaticDim(ir::ShapeOf(TensorTypeOf(x))[axis]);
   ir::Expr sum = w->Reduce(ir::make::kSum, x, AxesOf(call), KeepsDims(call));
-  return w->Write(ir::make::kDivide, sum, w->Scalar(static_cast<double>(count), DtypeOf(x)));
+  ir::Expr mean = w->Write(ir::make::kDivide, sum, w->Scalar(static_cast<double>(count), kSum));
+  return w->Cast(mean, dtype);
 }
 
 // ---- the records

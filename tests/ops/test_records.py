@@ -218,7 +218,7 @@ KERNELS = {
     "compile/kernels/dtypes.py": relax_names(
         "abs acos acosh add asin asinh atan atan2 ceil clip cosh equal floor floor_divide "
         "floor_mod greater greater_equal isfinite isinf isnan less less_equal log_add_exp "
-        "logical_not max maximum min minimum mod multiply negative nn.layer_norm nn.leakyrelu "
+        "logical_not max maximum mean min minimum mod multiply negative nn.layer_norm nn.leakyrelu "
         "nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.relu not_equal power round sign sinh square "
         "trunc"
     ),

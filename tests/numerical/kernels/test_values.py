@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
+import pytest
 import tvm_ffi
 from tests.targets import QUICK
 from tvm import relax, tirx, topi
@@ -243,6 +244,43 @@ def test_dtypes_for_which_tvm_has_no_kernel():
             )
         )
     check(cases, tolerance=2e-2)
+
+
+def test_means_logic_and_bounds_of_integers():
+    """A sum has more bits than its type; numbers other than zero are true; 0 is the least bound."""
+    cases = []
+    for dtype in (*SIGNED[:3], *UNSIGNED[:3]):
+        info = np.iinfo(dtype)
+        data = np.random.default_rng(5).integers(info.max // 2, info.max, (4, 6)).astype(dtype)
+        for axis in (0, 1, None):
+            cases.append(
+                (
+                    f"mean {dtype} {axis}",
+                    lambda x, axis=axis: R.mean(x, axis),
+                    lambda x, axis=axis: np.trunc(x.astype("int64").mean(axis)).astype(x.dtype),
+                    [data],
+                )
+            )
+        pair = [drawn(dtype), drawn(dtype, seed=1)]
+        for name in ("logical_and", "logical_or", "logical_xor"):
+            cases.append((f"{name} {dtype}", getattr(R, name), getattr(np, name), pair))
+    cases.append(("clip", lambda x: R.clip(x, -1, 5), lambda x: np.minimum(x, 5), [drawn("uint8")]))
+    check(cases)
+
+
+def test_what_has_no_kernel_is_named():
+    for operator, dtype, operands in (
+        (R.log_add_exp, "int8", 2),
+        (R.atan2, "uint16", 2),
+        (R.variance, "int32", 1),
+        (R.bitwise_and, "float32", 2),
+        (R.square, "bool", 1),
+        (R.subtract, "bool", 2),
+        (R.matmul, "bool", 2),
+    ):
+        data = np.ones((4, 4), dtype)
+        with pytest.raises(TypeError, match=rf"{operator.__name__} of {dtype} .*; cast its"):
+            run([("refused", operator, None, [data] * operands)], ("rows",))
 
 
 def test_floats_divide_rounded_down():

@@ -55,6 +55,8 @@ _COMPUTED_IN: dict[str, dict[str, str]] = {
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
     },
     **{f"relax.scatter_{name}": {"bool": "int8"} for name in ("elements", "nd")},
+    # The sum of a mean is as wide as the type.
+    "relax.mean": dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16", "uint32"), "int64"),
     "relax.max": {"bool": "int8", **_FLOAT8},
     "relax.min": {"bool": "int8", **_FLOAT8},
 }
@@ -99,6 +101,9 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
     made["relax.negative"] = _of_dtype(_UNSIGNED, _negative, _default(made, "relax.negative"))
     made["relax.sign"] = _of_dtype(_UNSIGNED, _sign, _default(made, "relax.sign"))
     made["relax.logical_not"] = _logical_not(_default(made, "relax.logical_not"))
+    for name in ("and", "or", "xor"):
+        made[f"relax.logical_{name}"] = _of_numbers(_default(made, f"relax.logical_{name}"))
+    made["relax.clip"] = _within_type(_default(made, "relax.clip"))
     made["relax.power"] = _power(_default(made, "relax.power"))
     made["relax.nn.layer_norm"] = _of_dtype(
         ("float64",), _layer_norm, _default(made, "relax.nn.layer_norm")
@@ -145,6 +150,50 @@ def _converted(other: Legalization, dtypes: Mapping[str, str]) -> Legalization:
         ]
         wide = builder.normalize(relax.Call(call.op, args, call.attrs))
         result = builder.emit(other(builder, wide))
+        wanted = _dtype(call)
+        return result if _dtype(result) == wanted else _cast(builder, result, wanted)
+
+    return legalize
+
+
+def _within_type(other: Legalization) -> Legalization:
+    """Clips unsigned integers to bounds that their type has: no number of it is below 0."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        dtype = _dtype(call.args[0])
+        bounds = call.args[1:]
+        if dtype not in _UNSIGNED or not any(_is_below_zero(each) for each in bounds):
+            return other(builder, call)
+        bounds = [
+            relax.prim_value(tirx.const(0, each.ty)) if _is_below_zero(each) else each
+            for each in bounds
+        ]
+        return other(builder, relax.Call(call.op, [call.args[0], *bounds], call.attrs))
+
+    return legalize
+
+
+def _is_below_zero(value: Any) -> bool:
+    return isinstance(value, tirx.IntImm | tirx.FloatImm) and value.value < 0
+
+
+def _of_numbers(other: Legalization) -> Legalization:
+    """Logic of numbers: those that are not zero are true."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        if _dtype(call.args[0]) in ("", "bool"):
+            return other(builder, call)
+
+        def is_true(x: te.Tensor) -> te.Tensor:
+            zero = tirx.const(0, x.dtype)
+            return te.compute(x.shape, lambda *i: tirx.NE(x(*i), zero), name="is_true")
+
+        args = [
+            builder.emit(builder.call_te(is_true, arg, primfunc_name_hint="is_true"))
+            for arg in call.args
+        ]
+        logic = builder.normalize(relax.Call(call.op, args, call.attrs))
+        result = builder.emit(other(builder, logic))
         wanted = _dtype(call)
         return result if _dtype(result) == wanted else _cast(builder, result, wanted)
 

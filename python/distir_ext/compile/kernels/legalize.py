@@ -16,6 +16,7 @@ from distir_ext.compile.kernels import (
     division,
     dtypes,
     not_a_number,
+    refused_dtypes,
 )
 from distir_ext.compile.kernels.ordering import order_by_keys
 
@@ -47,6 +48,7 @@ def legalize_operators(
         integer_division.legalizations,
         not_a_number.legalizations,
         dtypes.legalizations,
+        refused_dtypes.legalizations,
         in_front,
     ):
         made = each(made)
