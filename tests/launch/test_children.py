@@ -112,7 +112,9 @@ def started(process, count):
 SLEEPS = "import subprocess\nprint(os.getpid())\ntime.sleep(100)"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL]
+)
 def test_nothing_is_left_behind(launch, number):
     process = launch(SLEEPS, 2)
     copies = sorted(started(process, 2), key=lambda copy: copy.pid)  # by rank
@@ -124,6 +126,45 @@ def test_nothing_is_left_behind(launch, number):
     assert (line in errors.splitlines()) == (number != signal.SIGKILL)
     _, alive = psutil.wait_procs(copies, 10)
     assert alive == []
+
+
+def test_what_the_launcher_ignores_it_goes_on_to_ignore(launch):
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = launch(SLEEPS, 2)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    started(process, 2)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    process.terminate()
+    status, _, errors = outcome(process)
+    assert status == 128 + signal.SIGTERM
+    assert "SIGHUP" not in errors
+
+
+def test_a_line_without_end_is_passed_on_in_parts(launch):
+    """In time that grows with its length, and memory that does not."""
+    status, out, _ = outcome(launch("for _ in range(48):\n    os.write(1, b'x' * 2**19)", 2))
+    assert status == 0
+    for rank in range(2):
+        lines = [line[4:] for line in out.splitlines() if line.startswith(f"[{rank}] ")]
+        assert sum(map(len, lines)) == 48 * 2**19
+        assert set("".join(lines)) == {"x"}
+        assert max(map(len, lines)) <= 2**20 + 2**16
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_counts_while_nobody_reads(launch, number):
+    process = launch("print(os.getpid())\nwhile True:\n    print('x' * 999)", 2)
+    copy = psutil.Process(int(process.stdout.readline().split()[1]))
+    time.sleep(1.0)  # the pipe is full
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    assert not copy.is_running()
+    process.stdout.close()
+    process.stderr.close()
 
 
 @pytest.mark.large

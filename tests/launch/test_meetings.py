@@ -15,7 +15,7 @@ from tests.runtime.connection.listeners import TOKEN, running_agent
 from distir_ext.launch.finding import LauncherError
 from distir_ext.launch.place import Place
 from distir_ext.wire import handshake
-from distir_ext.wire.connections import format_address, listen
+from distir_ext.wire.connections import format_address, listen, parse_address
 from distir_ext.wire.credentials import Credentials
 from distir_ext.workers.hosts import copies
 from distir_ext.workers.hosts.copies import Leader, serve
@@ -98,7 +98,10 @@ def test_nobody_listens():
 
 @pytest.fixture
 def dropping():
-    """Addresses at which nothing answers: the listeners have as many connections as they take."""
+    """Addresses at which nothing answers.
+
+    The listeners of most have as many connections as they take; others take one, and are silent.
+    """
     with contextlib.ExitStack() as stack:
         addresses = []
         for _ in range(4):
@@ -110,6 +113,9 @@ def dropping():
                 filling.setblocking(False)
                 filling.connect_ex(full.getsockname())
             addresses.append(format_address(full.getsockname()))
+        for host in ("127.0.0.1", "::1"):
+            silent = stack.enter_context(listen(format_address((host, 0))))
+            addresses.append(format_address(silent.getsockname()))
         yield addresses
 
 
@@ -121,7 +127,10 @@ def test_addresses_that_drop_what_is_sent_there(dropping, address, leader, pool)
     assert "rank 0 cannot be reached within 1 seconds" in said
     assert all(each in said for each in dropping)
     gathered = pool.submit(failure, leader.gather, 2.0)
-    said = failure(serve, place(1), SHARED, [*dropping, address], 20.0)
+    begun = time.monotonic()
+    again = f"localhost:{parse_address(address)[1]}"
+    said = failure(serve, place(1), SHARED, [*dropping, address, again], 20.0)
+    assert time.monotonic() - begun < 9  # less than a handshake with who is silent may take
     assert "not there: rank 2" in said
     assert "not there: rank 2" in gathered.result()
 

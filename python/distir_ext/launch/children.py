@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -34,11 +35,18 @@ _LAST_OUTPUT_LIMIT = 0.5
 # more.
 _OWN_ERROR_LIMIT = 2.0
 
+# How often signals are looked for while nobody reads what is passed on, in milliseconds.
+_LOOK_MILLISECONDS = 200
+
 # How many copies a line names.
 _NAMED = 8
 
 _PIECE_BYTES = 1 << 16
+
+# A longer line is passed on as several: to wait for its end would take memory without limit.
+_LONGEST_LINE = 1 << 20
 _PR_SET_PDEATHSIG = 1
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _SIGNALED = 128  # and the signal, as shells report it
 
 
@@ -88,7 +96,10 @@ def run_copies(command: Sequence[str], count: int) -> int:
 
 @contextlib.contextmanager
 def _interruptions() -> Iterator[tuple[int, list[int]]]:
-    """A descriptor on which something arrives with SIGINT and SIGTERM, and the signals so far."""
+    """A descriptor on which something arrives with each signal of `_PASSED_ON`, and those so far.
+
+    What this process ignores (SIGHUP under nohup) it goes on to ignore, and so do its copies.
+    """
     read, write = os.pipe()
     os.set_blocking(write, False)
     came: list[int] = []
@@ -98,7 +109,11 @@ def _interruptions() -> Iterator[tuple[int, list[int]]]:
         with contextlib.suppress(BlockingIOError):
             os.write(write, b"\0")
 
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        each: signal.signal(each, handle)
+        for each in _PASSED_ON
+        if signal.getsignal(each) is not signal.SIG_IGN
+    }
     try:
         yield read, came
     finally:
@@ -122,25 +137,50 @@ def _follower(launcher: int) -> Callable[[], None]:
 
 
 class _Lines:
-    """Passes on one output stream of a copy by lines, each prefixed with the copy's rank."""
+    """Passes on one output stream of a copy by lines, each prefixed with the copy's rank.
 
-    def __init__(self, rank: int, source: IO[bytes], target: IO[bytes]) -> None:
+    Args:
+        rank: The copy's.
+        source: What it writes.
+        target: Where that goes.
+        came: The signals so far. As soon as there are any, nobody waits for who reads the target.
+    """
+
+    def __init__(
+        self, rank: int, source: IO[bytes], target: IO[bytes], came: Sequence[int]
+    ) -> None:
         self.source = source
         self._prefix = b"[%d] " % rank
         self._target = target
-        self._begun = b""
+        self._came = came
+        self._begun = bytearray()
 
     def pass_on(self) -> bool:
         """Passes on what has arrived; whether there may be more."""
         part = os.read(self.source.fileno(), _PIECE_BYTES)
-        lines = (self._begun + part).split(b"\n")
-        self._begun = lines.pop()
-        if not part and self._begun:
-            lines.append(self._begun)
-            self._begun = b""
-        self._target.write(b"".join(self._prefix + line + b"\n" for line in lines))
-        self._target.flush()
+        first, *lines = part.split(b"\n")
+        self._begun += first
+        if lines:
+            lines = [bytes(self._begun), *lines]
+            self._begun = bytearray(lines.pop())
+        if self._begun and (not part or len(self._begun) >= _LONGEST_LINE):
+            lines.append(bytes(self._begun))
+            self._begun = bytearray()
+        self._write(b"".join(self._prefix + line + b"\n" for line in lines))
         return bool(part)
+
+    def _write(self, text: bytes) -> None:
+        """Writes to the target; drops the text where that would keep a signal waiting."""
+        descriptor = self._target.fileno()
+        ready = select.poll()
+        ready.register(descriptor, select.POLLOUT)
+        rest = memoryview(text)
+        while rest:
+            if ready.poll(_LOOK_MILLISECONDS):
+                # A pipe that is ready has place for so much.
+                rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
+            elif self._came:
+                return
 
 
 class _Running:
@@ -233,7 +273,7 @@ def _watch(
                 assert source is not None
                 stack.enter_context(source)
                 # Python has no stream where the descriptor was closed at its start.
-                lines = _Lines(rank, source, nowhere if target is None else target.buffer)
+                lines = _Lines(rank, source, nowhere if target is None else target.buffer, came)
                 selector.register(source, selectors.EVENT_READ, lines)
         while running.copies:
             ready = selector.select(running.left())

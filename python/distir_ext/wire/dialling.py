@@ -1,39 +1,50 @@
-"""Dials several addresses at a time: some of them may drop what is sent there.
+"""Connects to one of several addresses at a time: some of them may drop what is sent, or be silent.
 
-Of a host that has several interfaces, some may not be reached from here, and nothing says so but
-that nothing comes. So each address has a thread, and whoever is reached first comes first.
+Of a host that has several interfaces, some may not be reached from here, or lead to somebody else
+who never answers, and nothing says so but that nothing comes. So each address has a thread, and
+whoever has proved first that it is the right one comes first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
-import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
-from distir_ext.wire.connections import parse_address
+from distir_ext.wire.byte_stream import Stream
+
+# Makes the connection to an address within a time, in seconds; asks for what it wants in a context.
+Connect = Callable[[str, float, Callable[[], AbstractContextManager[None]]], Stream]
 
 
 class Dialling:
-    """Connections to some of these addresses, as they are made, again and again.
+    """Attempts to make a connection to one of these addresses, again and again.
 
     Args:
-        addresses: As :func:`parse_address` reads them.
+        connect: Function that makes a connection; called in several threads.
+        addresses: Addresses to connect to.
         interval: Time after which an address that was not reached, or served nothing, is dialled
             again, in seconds.
         deadline: Until when, on the clock ``time.monotonic``.
     """
 
-    def __init__(self, addresses: Sequence[str], interval: float, deadline: float) -> None:
+    def __init__(
+        self, connect: Connect, addresses: Sequence[str], interval: float, deadline: float
+    ) -> None:
+        self._connect = connect
         self._due = dict.fromkeys(addresses, 0.0)  # those that no thread dials now
         self._interval = interval
         self._deadline = deadline
-        self._came: queue.SimpleQueue[tuple[str, socket.socket | Exception]] = queue.SimpleQueue()
+        self._came: queue.SimpleQueue[tuple[str, Stream | Exception]] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._turns = threading.Lock()
+        self._answered = False
         self._closed = False
 
-    def next(self) -> tuple[str, socket.socket | Exception] | None:
+    def next(self) -> tuple[str, Stream | Exception] | None:
         """The address that answers next, with its connection or why there is none.
 
         Returns:
@@ -58,7 +69,7 @@ class Dialling:
             self._closed = True
         while not self._came.empty():
             _, found = self._came.get()
-            if isinstance(found, socket.socket):
+            if isinstance(found, Stream):
                 found.close()
 
     def _waits(self, now: float) -> list[float]:
@@ -66,14 +77,23 @@ class Dialling:
 
     def _dial(self, address: str) -> None:
         """Runs in a thread, since to look for a name may take long, too."""
-        found: socket.socket | Exception
+        found: Stream | Exception
         try:
-            left = self._deadline - time.monotonic()
-            found = socket.create_connection(parse_address(address), max(0.01, left))
-        except (OSError, ValueError) as error:
+            left = max(0.01, self._deadline - time.monotonic())
+            found = self._connect(address, left, self._turn)
+        except Exception as error:
             found = error
         with self._lock:
             if not self._closed:
                 self._came.put((address, found))
-            elif isinstance(found, socket.socket):
+            elif isinstance(found, Stream):
                 found.close()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One asks at a time, and nobody after the first who is answered."""
+        with self._turns:
+            if self._answered:
+                raise ConnectionAbortedError("another address has answered")
+            yield
+            self._answered = True

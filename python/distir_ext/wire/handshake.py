@@ -19,12 +19,15 @@ it, on both sides.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import math
 import secrets
 import socket
 import struct
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from distir_ext.text.printable import printable
@@ -77,8 +80,8 @@ def connect(
     purpose: str,
     opening: Any,
     *,
-    dialled: socket.socket | None = None,
     limit: float = math.inf,
+    turn: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Stream:
     """A connection to what listens at an address, which has the token and has agreed to serve it.
 
@@ -88,8 +91,9 @@ def connect(
         purpose: One of :data:`PURPOSES`.
         opening: The request. On an encrypted connection a new key is added to what is for
             a worker.
-        dialled: A connection to it, which is taken over; None: one is made.
         limit: Time limit, in seconds; at most ``HANDSHAKE_LIMIT`` in any case.
+        turn: Function that returns the context in which the request is made and answered, when both
+            sides have proved that they have the token; it may raise ``OSError``.
 
     Raises:
         NotConnectedError: there is no such connection; says why.
@@ -100,8 +104,7 @@ def connect(
     try:
         for wait in (*_WAITS, None):
             left = deadline - time.monotonic()
-            raw = dialled or socket.create_connection((name, port), max(0.01, left))
-            dialled = None
+            raw = socket.create_connection((name, port), max(0.01, left))
             send_at_once(raw)
             stream = Stream(raw)
             stream.limit(left)
@@ -110,8 +113,9 @@ def connect(
                 if stream.tls is not None and purpose == "peer":
                     stream.key = secrets.token_bytes(KEY_BYTES)
                     opening = {**opening, "key": stream.key}
-                send(stream, opening)
-                receive_answer(stream)
+                with turn():
+                    send(stream, opening)
+                    receive_answer(stream)
             except (_EndedError, ChannelClosedError) as error:
                 # The other side may not have read the proof when it has ended this.
                 stream.close()

@@ -19,7 +19,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -426,22 +427,23 @@ def _dial(
         "versions": versions(),
     }
     why = dict.fromkeys(addresses, "it does not answer")
-    with contextlib.closing(Dialling(addresses, _DIAL_INTERVAL, deadline)) as dialling:
+
+    def ask(address: str, left: float, turn: Callable[[], AbstractContextManager[None]]) -> Stream:
+        return connect(address, credentials, "copy", opening, limit=left, turn=turn)
+
+    with contextlib.closing(Dialling(ask, addresses, _DIAL_INTERVAL, deadline)) as dialling:
         while came := dialling.next():
             address, found = came
-            if isinstance(found, Exception):
-                why[address] = str(found)
-                continue
-            left = max(0.01, deadline - time.monotonic())
-            try:
-                return connect(address, credentials, "copy", opening, dialled=found, limit=left)
-            except RefusedByHostError as error:
-                raise LauncherError(f"rank 0, at {address}: {error}. This is {place}") from error
-            except NotConnectedError as error:
-                why[address] = str(error.__cause__ or error)
-                # Whoever listens there is another one; rank 0 may be at the other addresses.
-                if error.__cause__ is None and len(addresses) == 1:
-                    raise LauncherError(f"{error}. This is {place}") from error
+            if isinstance(found, Stream):
+                return found
+            if isinstance(found, RefusedByHostError):
+                raise LauncherError(f"rank 0, at {address}: {found}. This is {place}") from found
+            if not isinstance(found, NotConnectedError):
+                raise found
+            why[address] = str(found.__cause__ or found)
+            # Whoever listens there is another one; rank 0 may be at the other addresses.
+            if found.__cause__ is None and len(addresses) == 1:
+                raise LauncherError(f"{found}. This is {place}") from found
     said = "; ".join(f"{address}: {each}" for address, each in why.items())
     raise LauncherError(
         f"rank 0 cannot be reached within {limit:g} seconds ({printable_line(said)}). It has to "
