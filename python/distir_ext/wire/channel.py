@@ -332,6 +332,8 @@ class FrameReader:
                     raise ChannelClosedError("the stream has ended")
             if self._header is not None:
                 with _frame_errors():
+                    if self._whole is None and self._goes_on(self._header["buffers"]):
+                        continue
                     message = self._message(self._header)
                 self._begin()
                 return (message,)
@@ -352,23 +354,20 @@ class FrameReader:
         key = bytes(self._text.content + self._whole.content)
         if key not in self.known:
             whole = _InMemory(self._whole.content)
-            for description in header["buffers"]:
-                target = self._add_buffer(description)
+            while self._goes_on(header["buffers"]):
+                target = self._targets.popleft()
                 while target.left:
                     target.read(whole)
             self.known[key] = self._decode(header["message"])
         return self.known[key]
 
     def _read_header(self, text: bytearray) -> None:
-        """Takes the header and makes what its buffers are received in."""
+        """Takes the header."""
         self._header = self._parsed(text)
         sizes = self._sizes(self._header)
         if self.known is not None and sum(sizes) <= _SMALL_BUFFERS:
             self._whole = _Bytes(sum(sizes))
             self._targets.append(self._whole)
-            return
-        for description in self._header["buffers"]:
-            self._targets.append(self._add_buffer(description))
 
     @staticmethod
     def _parsed(text: bytearray) -> dict[str, Any]:
@@ -386,13 +385,23 @@ class FrameReader:
             raise ValueError(f"a frame cannot have {sum(sizes)} bytes of buffers")
         return sizes
 
-    def _add_buffer(self, description: Any) -> _Bytes | _Memory:
-        """Makes what a buffer is received in."""
+    def _goes_on(self, descriptions: Sequence[Any]) -> bool:
+        """Makes what the next buffer is received in, if there is one.
+
+        Not before the last one is here: a million that are empty are claimed in a few bytes each.
+        """
+        if self._buffers and isinstance(self._buffers[-1], _Bytes):
+            self._buffers[-1] = bytes(self._buffers[-1].content)
+        if len(self._buffers) == len(descriptions):
+            return False
+        description = descriptions[len(self._buffers)]
         if isinstance(description, int):
             self._buffers.append(_Bytes(description))
-            return self._buffers[-1]  # type: ignore[no-any-return]
-        self._buffers.append(self._tensor(*description))
-        return _Memory(memory_of(self._buffers[-1]))
+            self._targets.append(self._buffers[-1])
+        else:
+            self._buffers.append(self._tensor(*description))
+            self._targets.append(_Memory(memory_of(self._buffers[-1])))
+        return True
 
     def _tensor(self, dtype: str, shape: Sequence[int]) -> Any:
         try:
@@ -430,8 +439,6 @@ class FrameReader:
     def _buffer(self, index: Any, is_bytes: bool) -> Any:
         """A buffer, which is one object however often a message refers to it."""
         found = self._buffers[_natural(index)]
-        if isinstance(found, _Bytes):
-            found = self._buffers[index] = bytes(found.content)
         if isinstance(found, bytes) != is_bytes:
             raise ValueError(f"buffer {index} is of another kind than the message says")
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import socket
@@ -24,6 +25,7 @@ from distir_ext.text.printable import printable
 from distir_ext.wire.channel import (
     FROM_WORKERS,
     LONGEST_FAILURE,
+    ChannelClosedError,
     Frame,
     FrameReader,
     Held,
@@ -204,6 +206,24 @@ def test_a_frame_takes_as_much_memory_as_it_has_bytes():
     (same,) = FrameReader().read(_InMemory(frame_of({"list": [{"bytes": 0}] * 2}, b"abc")))
     assert same == [b"abc", b"abc"]
     assert same[0] is same[1]
+
+
+def test_many_small_buffers_take_little_more_than_the_words_that_claim_them():
+    """Buffers that have not arrived, or are empty, are nothing."""
+    count = 3000
+    for description, content in ((0, b""), (1, b"x"), (["int8", [0]], b""), (["int8", [1]], b"x")):
+        text = json.dumps({"message": None, "buffers": [description] * count}).encode()
+        frame = struct.pack("<Q", len(text)) + text + content * count
+        for known in (None, {}):
+            for rest in (frame, frame[: len(frame) - len(content)]):
+                tracemalloc.start()
+                reader = FrameReader()
+                reader.known = known
+                with contextlib.suppress(ChannelClosedError):
+                    reader.read(_InMemory(rest))
+                _, most = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert most < 30 * len(frame), (description, known)
 
 
 def frame_of(message, content):
