@@ -43,6 +43,7 @@ def check(entity, kind, folder, outputs):
         for text in [written] if isinstance(written, str) or medium == "table" else written:
             try:
                 CHECKS[medium](text)
+                assert not isinstance(text, str) or len(text) < 500 * max(len(name), 1000)
             except Exception as error:
                 raise AssertionError(f"{output}, {kind}") from error
 
