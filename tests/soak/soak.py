@@ -4,7 +4,7 @@ A session is used by a few threads at once. Each of them does one thing after th
 random from a seed that is printed: it calls, pipelines, measures, loads, counts, restarts, kills a
 worker, closes. Every result is compared with NumPy's. Allowed are errors that say that the session
 is closed, or that a worker was killed. When all sessions are closed, nothing may be left: neither
-processes nor descriptors, threads or memory.
+processes nor descriptors, threads, memory or temporary files.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -231,6 +232,25 @@ def _hosts() -> Iterator[dx.Hosts]:
             agent.stdout.close()
 
 
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[None]:
+    """Has all processes make their temporary files here, and looks whether any are left."""
+    before, stated = tempfile.tempdir, os.environ.get("TMPDIR")
+    folder.mkdir()
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        if stated is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = stated
+    left = [str(file.relative_to(folder)) for file in folder.rglob("*")]
+    if left:
+        raise AssertionError(f"files are left: {', '.join(left)}")
+
+
 def _wait(agent: subprocess.Popen[str]) -> None:
     """Waits until it has ended; if it does not, its threads are printed."""
     try:
@@ -262,7 +282,11 @@ def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None
     exe = dx.build(dx.annotate(chain(_WIDTHS, rows="n"), _MESH, _PLAN))
     x, weights = chain_values(_WIDTHS, rows=6)
     problems: list[str] = []
-    with TemporaryDirectory() as folder, _hosts() as hosts:
+    with (
+        TemporaryDirectory() as folder,
+        _temporary(Path(folder) / "temporary"),
+        _hosts() as hosts,
+    ):
         file = Path(folder) / "weights.safetensors"
         save_file(weights, file)
         uses = Uses(exe, file, (x, chain_result(x, weights)))
