@@ -1,0 +1,175 @@
+"""Each promise of docs/security.md is held by tests, which are named here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "security.md"
+R = "runtime/connection/test_"
+P = "runtime/processes/test_"
+PARTS = (
+    "Strangers on the network",
+    "Someone between",
+    "A compromised worker or host",
+    "Files from elsewhere",
+    "A client with the token",
+    "Tokens",
+    "Copies that a launcher has started",
+)
+"""Headings of the parts whose rows, points and paragraphs are promises."""
+
+IN_PARAGRAPHS = ("A client with the token", "Tokens")
+
+NO_PROMISE = ("they", "launcher", "---", "With `--insecure`", "Connections that NCCL makes")
+"""Beginnings of rows and points that are headings, or say what does not hold."""
+
+# The beginning of a row or point, and the tests of it.
+PROMISES: dict[str, tuple[str, ...]] = {
+    "connect and guess": (f"{R}handshake.py::test_an_agent_lets_nobody_in_without_the_token",),
+    "take a port or a name": (
+        f"{R}handshake.py::test_an_unknown_listener_learns_nothing_of_the_token",
+    ),
+    "dial, to guess tokens": (f"{R}tokens.py::test_tokens_that_can_be_guessed",),
+    "connect many times": (
+        f"{R}handshake.py::test_one_deadline_for_all_of_a_handshake",
+        f"{R}handshake.py::test_the_oldest_stranger_goes",
+        f"{R}security_page.py::test_a_stranger_too_many_costs_no_thread",
+    ),
+    "use up descriptors": (f"{R}handshake.py::test_errors_of_accept_end_nobodys_session",),
+    "listen": (f"{R}encrypted_hosts.py::test_what_is_between_sees_nothing",),
+    "change, drop, repeat": (f"{R}encrypted_hosts.py::test_no_byte_can_be_altered_between",),
+    "pass the proofs on": (f"{R}encrypted_hosts.py::test_who_ends_tls_between_opens_no_session",),
+    "ask for no encryption": (
+        f"{R}encrypted_hosts.py::test_both_sides_agree_on_encryption",
+        f"{R}certificates.py::test_an_old_version_of_tls",
+    ),
+    "lead a connection": (f"{R}certificates.py::test_own_certificates_of_an_authority",),
+    "It may compute wrong results": (
+        f"{P}process_start.py::test_a_worker_that_never_answers_while_it_starts",
+        "runtime/test_failures.py::test_a_timeout_is_reported_in_time",
+    ),
+    "It cannot make the controller": (
+        f"{R}frames.py::test_what_is_no_frame_is_an_error",
+        f"{R}frames.py::test_claimed_length_takes_no_memory",
+        f"{R}frames.py::test_a_frame_takes_as_much_memory_as_it_has_bytes",
+        f"{R}frames.py::test_many_small_buffers_take_little_more_than_the_words_that_claim_them",
+        f"{R}frames.py::test_what_only_a_controller_says_is_not_read",
+        f"{R}frames.py::test_memory_that_ends_is_an_error_of_the_frame",
+        f"{R}frames.py::test_failures_are_cut",
+    ),
+    "The agent of a worker's host": (
+        f"{R}relay.py::test_worker_that_says_anything",
+        f"{R}relay.py::test_agent_that_says_anything",
+    ),
+    "If there are many hosts": (f"{R}relay.py::test_host_below_that_says_anything",),
+    "Each answer is checked": (
+        f"{R}frames.py::test_what_is_no_answer_is_an_error",
+        f"{R}frames.py::test_tensor_that_was_described_otherwise",
+        f"{R}frames.py::test_result_of_another_kind_than_the_program_has",
+    ),
+    "Messages contain text": (
+        "hostile_names/test_names.py::test_every_output_has_hostile_names_as_text",
+        "runtime/test_hostile_failures.py::test_what_a_worker_says_is_text",
+    ),
+    "Functions of the native library": (
+        "abi/test_calls_of_functions.py::test_wrong_arguments_are_type_errors",
+    ),
+    "Workers look for modules": (
+        f"{P}process_start.py::test_modules_of_the_working_directory_do_not_run_in_workers",
+    ),
+    "*Between hosts.*": (
+        f"{R}hostile_peers.py::test_message_of_another_host",
+        f"{R}hostile_peers.py::test_peer_that_never_stops_to_send",
+    ),
+    "*Within a host.*": (
+        f"{R}hostile_peers.py::test_size_of_shared_memory_is_sealed",
+        f"{R}hostile_peers.py::test_shared_memory_that_somebody_overwrites",
+    ),
+    "*Between sessions.*": (
+        "runtime/test_between_sessions.py::test_boxes_of_another_process",
+        f"{R}security_page.py::test_files_in_memory_are_sealed_against_being_shortened",
+    ),
+    "Only regular files": (
+        "params/test_hostile_files.py::test_what_is_no_file_is_not_read",
+        "params/test_hostile_files.py::test_link_that_leaves_the_directory",
+    ),
+    "Headers and indices": ("params/test_hostile_files.py::test_header",),
+    "The file of `--values`": ("cli/test_profile.py::test_files_of_values_that_are_none",),
+    "A folder of `dx.save`": (
+        "saved/test_hostile_programs.py::test_manifest",
+        "saved/test_hostile_programs.py::test_module",
+    ),
+    "A saved state": ("saved/test_state.py::test_damage",),
+    "An ONNX file": ("interop/onnx/test_external_files.py::test_what_lies_elsewhere_is_not_read",),
+    "Of all these nothing": (
+        f"{R}security_page.py::test_nothing_is_unpickled_or_evaluated",
+        "params/test_hostile_files.py::test_file_that_is_cut_off_while_it_is_read",
+    ),
+    "Plans in a compiled program": (
+        "abi/test_hostile_plans.py::test_the_largest_plans",
+        "abi/test_hostile_plans.py::test_text_that_is_nested_deep",
+    ),
+    "On one machine all copies": (
+        "launch/test_introductions.py::test_rank_0_listens_beyond_this_host_only_for_others",
+    ),
+    "On several machines": ("launch/test_introductions.py::test_rank_0_says_all_its_addresses",),
+    "Whoever has the token": (
+        "launch/test_meetings.py::test_a_token_that_is_wrong_is_an_error_at_once",
+    ),
+    "When rank 0 exits": ("launch/test_meetings.py::test_copies_leave_with_the_status_of_rank_0",),
+    "`distir launch`": ("launch/test_secrets.py::test_a_token_that_rank_0_has_made",),
+    "torchrun and MPI on one": (
+        "launch/test_secrets.py::test_a_token_that_rank_0_has_made",
+        "launch/test_signals.py::test_a_start_that_waits_in_a_library_is_ended_at_once",
+        "launch/test_introductions.py::test_who_writes_to_the_store_gives_no_token",
+    ),
+    "torchrun on several": (
+        "launch/test_introductions.py::test_a_token_is_handed_on_between_hosts_only",
+    ),
+    "MPI on several": (
+        "launch/test_introductions.py::test_a_token_is_handed_on_between_hosts_only",
+        f"{R}encrypted_hosts.py::test_libraries_that_do_not_encrypt_warn_between_machines",
+    ),
+    "Slurm": ("launch/test_secrets.py::test_a_token_that_is_stated",),
+    "Kubernetes": ("launch/test_secrets.py::test_a_token_that_is_stated",),
+    "Ray": (f"{P}ray_actors.py::test_a_token_is_in_no_process_or_log",),
+    "What such a client sends": (
+        f"{R}handshake.py::test_what_a_client_sends_is_an_error_for_that_client_alone",
+        f"{R}handshake.py::test_what_is_no_frame_ends_that_client_alone",
+    ),
+    "`distir token FILE` writes": (
+        f"{R}tokens.py::test_the_command_makes_one",
+        f"{R}tokens.py::test_file_of_somebody_else",
+        f"{R}tokens.py::test_tokens_that_can_be_guessed",
+    ),
+    "A token is read from": (f"{R}tokens.py::test_where_it_comes_from",),
+    "`distir host` by hand": (f"{R}tokens.py::test_files_that_others_may_read_or_write",),
+}
+
+
+def promises() -> list[str]:
+    """Rows of tables and points of lists of these parts of the page."""
+    found = []
+    for part in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
+        if part.startswith(PARTS):
+            found += re.findall(r"^(?:\| |- )(.+)$", part, re.MULTILINE)
+            if part.startswith(IN_PARAGRAPHS):
+                found += re.findall(r"\n\n(.+)", part)
+    return [each for each in found if not each.startswith(NO_PROMISE)]
+
+
+def test_every_promise_is_known():
+    missing = [each for each in promises() if not each.startswith(tuple(PROMISES))]
+    assert missing == []
+
+
+def test_promises_are_on_the_page_and_their_tests_are_there():
+    said = promises()
+    for beginning, tests in PROMISES.items():
+        assert any(each.startswith(beginning) for each in said), beginning
+        for test in tests:
+            file, _, name = test.partition("::")
+            text = (ROOT / "tests" / file).read_text("utf-8")
+            assert f"\ndef {name}(" in text, test
