@@ -36,16 +36,17 @@ def test_all_are_under_way_and_results_are_in_order():
 def test_only_so_many_are(monkeypatch):
     monkeypatch.setattr(module, "MOST_AT_ONCE", 2)
     mutex, under_way, most = threading.Lock(), [0], [0]
+    both = threading.Barrier(2)
 
     def call():
         with mutex:
             under_way[0] += 1
             most[0] = max(most[0], under_way[0])
-        time.sleep(0.01)
+        both.wait(60)
         with mutex:
             under_way[0] -= 1
 
-    assert at_once([call] * 7, never) == [None] * 7
+    assert at_once([call] * 8, never) == [None] * 8
     assert most[0] == 2
 
 
