@@ -19,7 +19,8 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.annotate.manual import manual
     from distir_ext.annotate.mutator import ShardingMutator
     from distir_ext.annotate.patterns import annotate
-    from distir_ext.autosharding.plan import AutoPlan, autoshard
+    from distir_ext.autosharding.auto_plan import AutoPlan, AutoStage
+    from distir_ext.autosharding.plan import autoshard
     from distir_ext.compile.entry import build, lower
     from distir_ext.compile.kernels import flash_attention
     from distir_ext.explain import rules
@@ -63,6 +64,7 @@ __all__ = [
     "INFINIBAND",
     "NVLINK",
     "AutoPlan",
+    "AutoStage",
     "Backend",
     "CheckPasses",
     "Cluster",

@@ -335,6 +335,7 @@ struct Options {
   dialect::AxisNames names_of_whole;
   DeviceSpeed speed;
   double slack;
+  std::vector<std::string> begins;  // see PlanStages
 };
 
 /*! \brief The function of a name, which nothing may call. */
@@ -394,7 +395,7 @@ ir::IRModule AssignStages(const ir::IRModule& mod, const Options& options) {
   WorkEstimate work(first, options.speed);
   const cost::Cluster cluster = cost::ToCluster(ir::GetAttr(mod.attrs(), cost::kClusterAttr));
   const StagePlan plan = PlanStages(options.function, function, carried, shardings, &meshes,
-                                    cluster, &work, options.slack);
+                                    cluster, &work, options.slack, options.begins);
   ir::Function written = StageWriter(function, carried, plan, shardings, &meshes, &callees).Run();
   ir::Node attrs = written.attrs();
   if (meshes.IsInterleaved())
@@ -414,7 +415,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       "distir.transform.AssignStages",
       [](ffi::String function, ffi::Array<ir::DeviceMesh> meshes, dialect::AxisNames names,
          ffi::Optional<ir::DeviceMesh> whole, int axis, dialect::AxisNames names_of_whole,
-         double operations, double bytes, double slack) {
+         double operations, double bytes, double slack, ffi::Array<ffi::String> begins) {
         const Options options{function,
                               meshes,
                               names,
@@ -422,7 +423,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                               axis,
                               names_of_whole,
                               DeviceSpeed{operations, bytes},
-                              slack};
+                              slack,
+                              {begins.begin(), begins.end()}};
         return ir::MakeModulePass(
             "AssignStages", [options](ir::IRModule mod) { return AssignStages(mod, options); });
       });

@@ -2,6 +2,7 @@
 #include "stages/stage_plan.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,24 @@ class Planner {
     return problem;
   }
 
+  /*! \brief The first item of each stage, from the variables with which later ones begin. */
+  std::vector<size_t> FirstItems(const std::string& function,
+                                 const std::vector<std::string>& begins) const {
+    std::vector<size_t> first_items = {0};
+    for (const std::string& name : begins) {
+      auto found = next_item_.find(name);
+      DISTIR_REQUIRE(found != next_item_.end() && found->second.second == 1, ValueError)
+          << "stages begin with variables; `" << function << "` binds "
+          << (found == next_item_.end() ? "no" : "several") << " `" << name << "`";
+      const size_t item = found->second.first;
+      DISTIR_REQUIRE(item > first_items.back() && item < items_.size(), ValueError)
+          << "the stage of `" << function << "` that begins with `" << name
+          << "`, or the one before it, has no operator; stages are named in program order";
+      first_items.push_back(item);
+    }
+    return first_items;
+  }
+
   StagePlan Assigned(const std::vector<size_t>& first_items) const {
     StagePlan plan;
     for (const auto& [var, span] : spans_) {
@@ -71,6 +90,8 @@ class Planner {
   };
 
   void Visit(const ir::Binding& binding) {
+    std::pair<size_t, int>& next = next_item_[binding.var().name()];
+    next = {items_.size(), next.second + 1};
     auto cast = ir::MatchCast::Cast(binding);
     const ir::Expr value = cast.defined() ? cast.value() : ir::VarBinding::Cast(binding).value();
     if (!cast.defined() && carried_.Find(binding.var()) != nullptr) return;
@@ -143,6 +164,8 @@ class Planner {
   std::vector<ir::Binding> items_;
   std::vector<std::pair<ir::Var, Span>> spans_;
   std::unordered_map<const ffi::Object*, size_t> index_;  // in spans_, by variable
+  // By name of a variable, its item or the one behind it, and how many have the name.
+  std::unordered_map<std::string, std::pair<size_t, int>> next_item_;
 };
 
 }  // namespace
@@ -210,8 +233,14 @@ bool CarriedBindings::IsFromNothing(const ir::Expr& expr) const {
 StagePlan PlanStages(const std::string& name, const ir::Function& function,
                      const CarriedBindings& carried, const propagation::VarShardings& shardings,
                      StageMeshes* meshes, const cost::Cluster& cluster, WorkEstimate* work,
-                     double slack) {
+                     double slack, const std::vector<std::string>& begins) {
   Planner planner(function, carried, shardings, meshes, cluster, work);
+  if (!begins.empty()) {
+    DISTIR_REQUIRE(begins.size() + 1 == meshes->size(), ValueError)
+        << meshes->size() << " stages have " << meshes->size() - 1
+        << " beginnings after the first, not " << begins.size();
+    return planner.Assigned(planner.FirstItems(name, begins));
+  }
   const PartitionProblem problem = planner.Problem(slack);
   const size_t operators = std::count(problem.is_operator.begin(), problem.is_operator.end(), true);
   DISTIR_REQUIRE(operators >= meshes->size(), ValueError)

@@ -21,6 +21,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "cost/cluster.h"
 #include "ir/node.h"
@@ -64,12 +65,14 @@ struct StagePlan {
 /*!
  * \brief Cuts a function.
  * \param shardings Shardings that propagation gives its variables; transfers are priced by them.
- * \throws ValueError when it has fewer operators than there are stages.
+ * \param begins The variables with which the stages after the first begin; if it is empty, the cut
+ * is searched.
+ * \throws ValueError when it has fewer operators than there are stages, or no such variables.
  */
 StagePlan PlanStages(const std::string& name, const ir::Function& function,
                      const CarriedBindings& carried, const propagation::VarShardings& shardings,
                      StageMeshes* meshes, const cost::Cluster& cluster, WorkEstimate* work,
-                     double slack);
+                     double slack, const std::vector<std::string>& begins);
 
 }  // namespace distir::stages
 #endif  // DISTIR_STAGES_STAGE_PLAN_H_

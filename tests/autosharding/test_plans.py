@@ -143,10 +143,11 @@ def test_a_build_for_a_number_of_devices():
 
 
 def test_devices_are_arranged():
-    """All meshes of one and two axes; the best is first."""
+    """All meshes of up to three axes, but for equal ones; the best is first."""
     found = dx.autoshard(decoder(layers=1), cluster=CLUSTER, devices=8)
-    times = [found.seconds, *(other.seconds for other in found.others)]
-    assert len(times) == 3
+    plans = (found, *found.others)
+    assert {plan.mesh.shape for plan in plans} >= {(8,), (2, 4), (2, 2, 2)}
+    times = [plan.seconds for plan in plans]
     assert times == sorted(times)
     assert json.loads(found.to_json())["others"][0]["seconds"] == times[1]
 
@@ -213,6 +214,10 @@ def test_refusals():
         (lambda: dx.autoshard(mod, mesh, objective="tme"), "did you mean 'time'"),
         (lambda: dx.autoshard(mod), "either a mesh or devices="),
         (lambda: dx.autoshard(mod, devices=0), "positive number"),
+        (lambda: dx.autoshard(mod, devices=4, memory_limit=1e5), "at least"),
+        (lambda: dx.autoshard(mod, devices=4, microbatches=[2]), "name it, as in batch="),
+        (lambda: dx.autoshard(mod, devices=4, batch="n"), "no symbolic size 'n'"),
+        (lambda: dx.autoshard(mod, mesh, microbatches=[2]), "chosen with devices="),
         (lambda: dx.autoshard(mod, mesh, dx.Cluster.uniform()), "device="),
         (lambda: dx.annotate(mod, mesh, "atuo"), "did you mean 'auto'"),
     ]

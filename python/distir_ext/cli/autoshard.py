@@ -22,9 +22,10 @@ def add(commands: Commands) -> None:
         help="find the fastest plan that fits into the memory of a device",
         description="Searches how a program is sharded and prints the plan, with a bound of how\n"
         "much faster any plan could be (docs/autoshard.md). '--mesh' states the mesh; with\n"
-        "'--devices', all arrangements in one and two axes are compared:\n\n"
-        "  distir autoshard model.py --devices 64 --memory 80GB --save plan.json\n\n"
-        "The file goes to '--plan' of other commands.\n\n"
+        "'--devices', all arrangements in up to three axes are compared, and pipelines:\n\n"
+        "  distir autoshard model.py --devices 64 --memory 80GB --batch n --size n=64\n\n"
+        "The file of '--save' goes to '--plan' of other commands; for a pipeline, they need its\n"
+        "stages too, so that 'dx.save' of 'dx.autoshard(..).mod' is the way.\n\n"
         f"{PROGRAMS}",
         epilog=CLUSTER_FILES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -41,7 +42,12 @@ def add(commands: Commands) -> None:
         "--devices",
         type=argument_type(parse_count),
         metavar="NUMBER",
-        help="compare all meshes of so many devices that have one or two axes",
+        help="compare meshes of so many devices, and stages of pipelines on them",
+    )
+    parser.add_argument(
+        "--batch",
+        metavar="SIZE",
+        help="the symbolic size that microbatches divide, with '--devices'; '--size' has its value",
     )
     parser.add_argument(
         "--memory",
@@ -100,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
         func=options.func or default_function(mod),
         objective=options.objective,
         sizes=sizes_of(options),
+        batch=options.batch,
         gap=options.gap,
     )
     if options.json:

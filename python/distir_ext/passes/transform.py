@@ -75,6 +75,7 @@ def AssignStages(  # noqa: N802
     *,
     interleave: int = 1,
     func: str = "main",
+    begins: Sequence[str] = (),
     slack: float = 0.05,
     operations: float = OPERATIONS,
     memory_bandwidth: float = MEMORY_BANDWIDTH,
@@ -96,6 +97,8 @@ def AssignStages(  # noqa: N802
         axis: The axis for stages, of one mesh.
         interleave: Number of stages per device: the stages' meshes repeat so often.
         func: The function; nothing may call it.
+        begins: Names of the variables with which the stages after the first begin, in program
+            order; by default the cut is searched.
         slack: By how much the slowest stage may be slower than it has to be, where that saves
             transfers; 0.05 is 5 %.
         operations: Additions and multiplications per second of a device.
@@ -106,7 +109,8 @@ def AssignStages(  # noqa: N802
         ValueError: The mesh has no such axis; the stages' axes differ; a number is not positive.
 
     Raises (when applied):
-        ValueError: There is no such function, or fewer operators than stages; an annotation lies
+        ValueError: There is no such function, or fewer operators than stages; ``begins`` are not
+            one variable for each stage after the first, in order; an annotation lies
             on another mesh, or is sharded along the axis of the stages; a value that is no tensor
             (a KV cache) would have to move between stages; there are manual regions.
     """
@@ -129,8 +133,18 @@ def AssignStages(  # noqa: N802
     make = tvm_ffi.get_global_func("distir.transform.AssignStages")
     device_meshes = [mesh.device_mesh for mesh in stages]
     speed = float(operations), float(memory_bandwidth)
+    if isinstance(begins, str) or not all(isinstance(name, str) for name in begins):
+        raise TypeError(f"begins are names of variables, not {begins!r}")
     return make(
-        func, device_meshes, stages[0].axis_names, whole, index, names, *speed, float(slack)
+        func,
+        device_meshes,
+        stages[0].axis_names,
+        whole,
+        index,
+        names,
+        *speed,
+        float(slack),
+        list(begins),
     )
 
 

@@ -9,7 +9,7 @@ from distir_ext.analysis.redistribution import Redistribution
 from distir_ext.analysis.shardings import TensorShardings
 from distir_ext.analysis.sweeps.sweep_result import Sweep
 from distir_ext.analysis.timelines.timeline import Timeline
-from distir_ext.autosharding.plan import AutoPlan
+from distir_ext.autosharding.auto_plan import AutoPlan
 from distir_ext.communication.collectives import Collectives
 from distir_ext.explain.summary import Summary
 from distir_ext.hints.report import Report
