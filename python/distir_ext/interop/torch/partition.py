@@ -10,24 +10,24 @@ from typing import Any, TypeVar
 import torch
 import tvm
 
+from distir_ext.analysis.estimate import estimate
 from distir_ext.annotate.axes import Axes
 from distir_ext.annotate.named_plans import MIN_ELEMENTS
 from distir_ext.annotate.patterns import annotate
 from distir_ext.autosharding.plan import autoshard
-from distir_ext.communication.collectives import collectives
-from distir_ext.compile.entry import build, lower
+from distir_ext.compile.entry import build
 from distir_ext.interop.torch.entries import entries
 from distir_ext.interop.torch.importer import ImportedModel, check_model, import_with_names
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.plans import candidates, state_plan
 from distir_ext.interop.torch.statements import Statements
 from distir_ext.interop.torch.structure import state_structure
+from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.reports import record
 from distir_ext.params.matching import Params, Rename, renamed_to
 from distir_ext.session.model import Model
 from distir_ext.session.session import Session
-from distir_ext.structure.sizes import bind_sizes
 from distir_ext.text.logs import package_logger
 from distir_ext.text.tracebacks import short_tracebacks
 
@@ -135,10 +135,10 @@ def partition(
       mesh has an axis for experts.
     - ``"tp"``: pairs of products, the first by columns, the second by rows, found in the program.
     - ``"fsdp"``: each parameter by its largest dimension that the devices divide, and the batch.
-    - ``"auto"``: ``"fsdp"`` if the mesh has an axis of this name and none for tensor parallelism or
-      experts; else the one of ``"hf"`` (if the model has rules for its layers), ``"tp"``, and on a
-      mesh with one axis ``"fsdp"``, that sends the fewest bytes; open sizes are those of the
-      example inputs for this. Those that do not fit the model are left out.
+    - ``"auto"``: the one that takes the least time within ``memory_limit``, by
+      :func:`distir_ext.analysis.estimate`, of ``"search"``, ``"hf"`` (if the model has rules for
+      its layers), ``"tp"`` and, on a mesh with one axis or one called ``fsdp``, ``"fsdp"``; open
+      sizes are those of the example inputs for this. Those that do not fit are left out.
     - ``"search"``: what :func:`distir_ext.autoshard` finds, for the least time within
       ``memory_limit``; with open sizes, for those of the example inputs.
     - a dict: from names to styles of transformers (``"colwise"``), to styles of
@@ -158,8 +158,8 @@ def partition(
         axes: Roles of mesh axes, if their names do not say it: from ``"tp"``, ``"ep"``,
             ``"fsdp"`` and ``"batch"`` to an axis.
         min_elements: What ``"fsdp"`` leaves to propagation: parameters with fewer elements.
-        memory_limit: For ``"search"``, bytes that a device may hold; by default the memory of the
-            device of ``cluster=``, or of an H100.
+        memory_limit: For ``"search"`` and ``"auto"``, bytes that a device may hold; by default the
+            memory of the device of ``cluster=``, or of an H100.
         dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
         target: Target to build for, as for :func:`distir_ext.build`.
         **options: Further arguments of :func:`distir_ext.build`.
@@ -193,7 +193,9 @@ def partition(
             else _annotated(names, imported, each_stated[kind], chosen, kind)
         ),
     )
-    best = _least(list(annotated.values()), imported.open_sizes)
+    best = _fastest(
+        list(annotated.values()), imported.open_sizes, options.get("cluster"), memory_limit
+    )
     for kind, why in {**refused, **refused_late}.items():
         best.stated.notes.append(f"auto: {kind!r} cannot be used: {why}")
     return Partitioned(
@@ -239,8 +241,6 @@ class _Annotated:
     stated: Statements
     found: dict[str, Any]
     mod: tvm.IRModule
-    shards: bool
-    """True if it shards a parameter."""
 
 
 def _annotated(
@@ -253,8 +253,7 @@ def _annotated(
     found = entries(names, imported, stated, axes, kind)
     _report(kind, imported, found, stated, time.perf_counter() - start)
     mod = annotate(imported.mod, axes.mesh, found)
-    shards = any(any(found[name] or ()) for name in imported.params if name in found)
-    return _Annotated(kind, stated, found, mod, shards)
+    return _Annotated(kind, stated, found, mod)
 
 
 def _searched(
@@ -271,39 +270,53 @@ def _searched(
     stated.notes += [f"{each.name}: {each.dims}; {each.reason}" for each in plan.weights]
     found = dict(plan.plan)
     _report("search", imported, found, stated, time.perf_counter() - start)
-    return _Annotated("search", stated, found, plan.mod, any(map(any, found.values())))
+    return _Annotated("search", stated, found, plan.mod)
 
 
-def _least(each: Sequence[_Annotated], sizes: Mapping[str, int]) -> _Annotated:
-    """The one that sends the least, the first of those; of unknown sizes the first.
-
-    One that shards no parameter sends nothing, and is chosen only where none does.
+def _fastest(
+    each: Sequence[_Annotated],
+    sizes: Mapping[str, int],
+    cluster: Cluster | None,
+    memory_limit: float | None,
+) -> _Annotated:
+    """The one that takes the least time, the first of those; if none fits, the smallest.
 
     Args:
         each: The model under several plans.
         sizes: Those of the example inputs, for the sizes that are open.
+        cluster: The devices; by default H100s.
+        memory_limit: Bytes that a device may hold; by default its memory.
     """
     if len(each) == 1:
         return each[0]
-    kept = [one for one in each if one.shards] or list(each)
-    sent = [_bytes_sent(one.mod, sizes) for one in kept]
-    known = [size for size in sent if size is not None]
-    best = kept[sent.index(min(known))] if len(known) == len(kept) else kept[0]
+    cluster = Cluster.preset("H100") if cluster is None else cluster
+    estimates, unpriced = _of_each(
+        [one.kind for one in each],
+        lambda kind: estimate(
+            next(one.mod for one in each if one.kind == kind), cluster, sizes=sizes
+        ),
+    )
+    limit = cluster.device.memory if memory_limit is None and cluster.device else memory_limit
+    assert limit is not None
+
+    def price(one: _Annotated) -> tuple[float, float]:
+        found = estimates[one.kind]
+        over = max(0.0, found.peak_memory - limit)
+        return over, found.seconds
+
+    priced = [one for one in each if one.kind in estimates]
+    best = min(priced, key=price)
     of_example = ", with the sizes of the example inputs" if sizes else ""
-    for one, size in zip(kept, sent, strict=True):
-        what = "bytes per device of unknown number" if size is None else f"{size} bytes per device"
-        best.stated.notes.append(f"auto: {one.kind!r} sends {what}{of_example}")
+    for one in priced:
+        over, seconds = price(one)
+        held = f", and holds {over:g} bytes more than a device may" if over else ""
+        best.stated.notes.append(
+            f"auto: {one.kind!r} takes {seconds:.4g} s by the estimate{of_example}{held}"
+        )
+    best.stated.notes += [
+        f"auto: {kind!r} cannot be priced: {why}" for kind, why in unpriced.items()
+    ]
     return best
-
-
-def _bytes_sent(mod: tvm.IRModule, sizes: Mapping[str, int]) -> int | None:
-    """Returns the bytes that each device sends in a step; None where they depend on the data."""
-    total = 0
-    for each in collectives(lower(bind_sizes(mod, sizes))):
-        if each.bytes_per_device is None:
-            return None
-        total += each.bytes_per_device * each.count
-    return total
 
 
 def _report(

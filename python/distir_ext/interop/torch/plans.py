@@ -21,9 +21,9 @@ NAMED = ("auto", "hf", "tp", "fsdp", "search")
 
 
 def candidates(model: torch.nn.Module, plan: str | Mapping[str, Any], axes: Axes) -> list[str]:
-    """The plans of which one is used: ``"hf"``, ``"tp"``, ``"fsdp"``, or ``"dict"``.
+    """The plans of which one is used: ``"hf"``, ``"tp"``, ``"fsdp"``, ``"search"`` or ``"dict"``.
 
-    Of ``"auto"`` there may be several, in the order in which those that cost the same are chosen.
+    Of ``"auto"`` there are several, in the order in which those that cost the same are chosen.
 
     Raises:
         TypeError: The plan is neither a name nor a dict.
@@ -51,12 +51,10 @@ def candidates(model: torch.nn.Module, plan: str | Mapping[str, Any], axes: Axes
         return [plan]
     only_fsdp = axes.find("tp") is None and axes.find("ep") is None and "fsdp" in _names(axes)
     has_layers = any("*" in key for key in own)  # some models have a rule for their head alone
-    if only_fsdp:
-        return ["fsdp"]
     # A plan that leaves an axis of the mesh idle is no candidate.
-    other = ["fsdp"] if len(axes.mesh.axis_names) == 1 else []
-    tensor = ["tp"] if _has_axis(axes, "tp") or not has_layers else []
-    return [*(["hf"] if has_layers else []), *tensor, *other]
+    sharded = ["fsdp"] if only_fsdp or len(axes.mesh.axis_names) == 1 else []
+    tensor = ["tp"] if _has_axis(axes, "tp") or not (has_layers or only_fsdp) else []
+    return [*(["hf"] if has_layers else []), *tensor, *sharded, "search"]
 
 
 def _has_axis(axes: Axes, role: str) -> bool:
