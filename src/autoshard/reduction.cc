@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
+#include "autoshard/digest.h"
+#include "autoshard/elimination.h"
 #include "autoshard/times.h"
 
 namespace distir::autoshard {
@@ -18,14 +21,6 @@ constexpr int64_t kFreeEntries = 64;
 constexpr int64_t kDominanceWork = 200'000;
 /*! \brief Neighbours of a node of which dominated strategies are looked for. */
 constexpr size_t kDominanceDegree = 64;
-
-/*! \brief An edge, as one of its ends sees it. */
-struct Sight {
-  int64_t* costs;
-  int32_t row;     // step from a strategy of this end to the next
-  int32_t column;  // step from a strategy of the other end to the next
-  int64_t& At(int32_t mine, int32_t others) const { return costs[mine * row + others * column]; }
-};
 
 }  // namespace
 
@@ -247,21 +242,34 @@ class Reducer {
   }
 
   void RemoveDominated(int32_t v) {
+    Digest digest;
+    digest.Add(nodes_[v].costs);
+    digest.Add(static_cast<int64_t>(nodes_[v].usages.size()));
+    for (const Usage& usage : nodes_[v].usages) digest.Add(usage.amounts);
+    for (const auto& [other, index] : adjacent_[v]) {
+      digest.Add(edges_[index].from == v);
+      digest.Add(edges_[index].costs);
+    }
+    auto [known, is_new] = undominated_.try_emplace(digest);
+    if (is_new) known->second = FindUndominated(v);
+    const std::vector<bool>& is_kept = known->second;
+    if (std::find(is_kept.begin(), is_kept.end(), false) != is_kept.end()) Keep(v, is_kept);
+  }
+
+  std::vector<bool> FindUndominated(int32_t v) {
     const int32_t size = SizeOf(v);
     std::vector<bool> is_kept(size, true);
     int64_t work = kDominanceWork;
-    bool is_changed = false;
     for (int32_t worse = 0; worse < size && work > 0; ++worse) {
       for (int32_t better = 0; better < size; ++better) {
         if (better == worse || !is_kept[better]) continue;
         if (Dominates(v, better, worse, &work)) {
           is_kept[worse] = false;
-          is_changed = true;
           break;
         }
       }
     }
-    if (is_changed) Keep(v, is_kept);
+    return is_kept;
   }
 
   void Fix(int32_t v) {
@@ -383,6 +391,28 @@ class Reducer {
     Push(target);
   }
 
+  /*! \brief Costs of a node and its edges to two neighbours, or fewer, as seen by them. */
+  const Eliminated& FindEliminated(int32_t v, int32_t first, int32_t second) {
+    Digest digest;
+    digest.Add(nodes_[v].costs);
+    for (int32_t other : {first, second}) {
+      digest.Add(other >= 0);
+      if (other < 0) continue;
+      const Edge& edge = edges_[adjacent_[v].at(other)];
+      digest.Add(edge.from == v);
+      digest.Add(edge.costs);
+    }
+    auto [known, is_new] = eliminated_.try_emplace(digest);
+    Eliminated& found = known->second;
+    if (!is_new) return found;
+    const auto see = [&](int32_t other) {
+      return other < 0 ? Neighbour{1, {}}
+                       : Neighbour{SizeOf(other), See(v, adjacent_[v].at(other))};
+    };
+    found = LeastOf(nodes_[v].costs, see(first), see(second));
+    return found;
+  }
+
   /*! \brief Eliminates a node without memory that has at most two neighbours. */
   void Eliminate(int32_t v) {
     const size_t degree = adjacent_[v].size();
@@ -397,31 +427,16 @@ class Reducer {
             2 * static_cast<int64_t>(size) * (firsts + seconds) + kFreeEntries) {
       return;
     }
-    const std::vector<int64_t> alone(size, 0);
-    const auto sight = [&](int32_t other) {
-      return other < 0 ? Sight{const_cast<int64_t*>(alone.data()), 1, 0}
-                       : See(v, adjacent_[v].at(other));
-    };
-    const Sight left = sight(first);
-    const Sight right = sight(second);
+    const Eliminated& eliminated = FindEliminated(v, first, second);
+    std::vector<int64_t> costs = eliminated.costs;
     const int32_t stride = second >= 0 ? sizes_[second] : 1;
     std::vector<int16_t> table(static_cast<size_t>(first >= 0 ? sizes_[first] : 1) * stride, -1);
-    std::vector<int64_t> costs(static_cast<size_t>(firsts) * seconds, kInfinite);
     for (int32_t a = 0; a < firsts; ++a) {
+      const int32_t row = first >= 0 ? labels_[first][a] : 0;
       for (int32_t b = 0; b < seconds; ++b) {
-        int64_t& least = costs[a * seconds + b];
-        int32_t best = -1;
-        for (int32_t i = 0; i < size; ++i) {
-          const int64_t cost =
-              AddCosts(nodes_[v].costs[i], AddCosts(left.At(i, a), right.At(i, b)));
-          if (cost >= least) continue;
-          least = cost;
-          best = i;
-        }
-        if (best < 0) continue;
-        const int32_t row = first >= 0 ? labels_[first][a] : 0;
+        const int16_t best = eliminated.best[a * seconds + b];
         const int32_t column = second >= 0 ? labels_[second][b] : 0;
-        table[row * stride + column] = labels_[v][best];
+        if (best >= 0) table[row * stride + column] = labels_[v][best];
       }
     }
     const std::map<int32_t, int32_t> edges = adjacent_[v];
@@ -526,6 +541,8 @@ class Reducer {
   std::vector<int32_t> sizes_;  // before any reduction
   std::vector<Usage> fixed_usages_;
   std::vector<int64_t> limits_;
+  std::unordered_map<Digest, std::vector<bool>, Digest::Hash> undominated_;
+  std::unordered_map<Digest, Eliminated, Digest::Hash> eliminated_;
   std::deque<int32_t> queue_;
   std::deque<int32_t> edge_queue_;
 };

@@ -24,6 +24,8 @@ namespace {
 
 /*! \brief Passes of message passing, and least moves of each search, in the first round. */
 constexpr int32_t kFirstPasses = 100;
+/*! \brief Part of the gap that is asked for within which passes end early. */
+constexpr double kEarly = 0.1;
 constexpr int64_t kFirstMoves = 2'000;
 constexpr int64_t kMovesPerNode = 4;
 /*! \brief Rounds after which passes, and moves, do not double any more. */
@@ -141,6 +143,8 @@ class Solver {
       }
       if (Excludes(dual_->bound(), least)) break;
       const double bound = dual_->bound();
+      const auto least_cost = static_cast<double>(least);
+      if (least < kInfinite && least_cost - bound <= kEarly * gap_ * std::abs(least_cost)) break;
       dual_->UpdatePrices(least < kInfinite ? static_cast<double>(least) : 2 * std::abs(bound) + 1);
     }
     return best;

@@ -2,6 +2,8 @@
 #include "autosharding/moves.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace distir::autosharding {
@@ -17,7 +19,52 @@ void Append(const mesh::AxisList& axes, Words* key) {
   }
 }
 
+// Of more axes that are alike, not all exchanges are looked at.
+constexpr int kMostExchanged = 4;
+
+void Exchange(const std::vector<int>& places, mesh::AxisList* axes) {
+  for (mesh::AxisRef& axis : *axes) axis.axis = places[axis.axis];
+}
+
 }  // namespace
+
+Moves::Moves(planning::Planner* planner, mesh::Mesh mesh, const DeviceLimits& limits)
+    : planner_(*planner), mesh_(std::move(mesh)), limits_(limits) {
+  if (!planner_.cluster().IsUniform() || mesh_.ndim() > kMostExchanged) return;
+  std::vector<int> places(mesh_.ndim());
+  std::iota(places.begin(), places.end(), 0);
+  while (std::next_permutation(places.begin(), places.end())) {
+    bool is_alike = true;
+    for (int axis = 0; axis < mesh_.ndim(); ++axis)
+      is_alike = is_alike && mesh_.shape[axis] == mesh_.shape[places[axis]];
+    if (is_alike) exchanges_.push_back(places);
+  }
+  exchanged_.resize(exchanges_.size());
+}
+
+int Moves::Exchanged(int sharding, size_t exchange) {
+  std::vector<int>& known = exchanged_[exchange];
+  if (known.size() <= static_cast<size_t>(sharding)) known.resize(sharding + 1, -1);
+  if (known[sharding] < 0) {
+    mesh::Sharding other = shardings_[sharding];
+    for (mesh::AxisList& dim : other.dims) Exchange(exchanges_[exchange], &dim);
+    Exchange(exchanges_[exchange], &other.partial);
+    // Partial axes are a set, in the order of the mesh.
+    std::sort(other.partial.begin(), other.partial.end(),
+              [](const mesh::AxisRef& a, const mesh::AxisRef& b) { return a.axis < b.axis; });
+    known[sharding] = Number(other);
+  }
+  return known[sharding];
+}
+
+std::pair<int, int> Moves::Representative(int from, int to) {
+  std::pair<int, int> least = {from, to};
+  for (size_t each = 0; each < exchanges_.size(); ++each) {
+    const int source = Exchanged(from, each);
+    least = std::min(least, {source, Exchanged(to, each)});
+  }
+  return least;
+}
 
 int Moves::Number(const mesh::Sharding& sharding) {
   Words key = {static_cast<int64_t>(sharding.dims.size()),
@@ -31,6 +78,7 @@ int Moves::Number(const mesh::Sharding& sharding) {
 
 double Moves::Find(Known* known, int from, int to) {
   if (from == to) return 0;
+  std::tie(from, to) = Representative(from, to);
   auto [found, is_new] = known->seconds.emplace((static_cast<int64_t>(from) << 32) + to, 0);
   if (is_new) {
     const mesh::Sharding& source = shardings_[from];

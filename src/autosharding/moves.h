@@ -1,7 +1,7 @@
 /*!
  * \file autosharding/moves.h
- * \brief Times of redistributions of tensors on one mesh, each planned once; a slice, which sends
- * nothing, takes a kernel.
+ * \brief Times of redistributions of tensors on one mesh, each planned once, also for those that
+ * only exchange axes that are alike; a slice, which sends nothing, takes a kernel.
  *
  * Worked example: 80 layers have an activation of the same size, and 25 shardings of it lead to 16:
  * 400 plans for all of them.
@@ -24,8 +24,7 @@ namespace distir::autosharding {
 
 class Moves {
  public:
-  Moves(planning::Planner* planner, mesh::Mesh mesh, const DeviceLimits& limits)
-      : planner_(*planner), mesh_(std::move(mesh)), limits_(limits) {}
+  Moves(planning::Planner* planner, mesh::Mesh mesh, const DeviceLimits& limits);
 
   /*! \brief The number of a sharding, the same for equal ones. */
   int Number(const mesh::Sharding& sharding);
@@ -49,6 +48,9 @@ class Moves {
     std::unordered_map<int64_t, double> seconds;
   };
   double Find(Known* known, int from, int to);
+  /*! \brief The same redistribution on exchanged axes: of all such pairs the least. */
+  std::pair<int, int> Representative(int from, int to);
+  int Exchanged(int sharding, size_t exchange);
 
   planning::Planner& planner_;
   const mesh::Mesh mesh_;
@@ -56,6 +58,10 @@ class Moves {
   std::unordered_map<Words, int, HashWords> numbers_;
   std::deque<mesh::Sharding> shardings_;
   std::unordered_map<Words, Known, HashWords> known_;
+  /*! \brief The axis that takes the place of each, for all exchanges of axes that are alike: of
+   * one size on a uniform cluster. */
+  std::vector<std::vector<int>> exchanges_;
+  std::vector<std::vector<int>> exchanged_;  // by exchange and number of a sharding; -1: not known
 };
 
 /*! \brief Bytes of a tensor that a device has; of uneven dimensions, the padding too. */
