@@ -112,6 +112,12 @@ ffi::Array<ffi::Any> RowOf(const std::string& function, const Place& place,
           ffi::Array<int64_t>(place.path.begin(), place.path.end()), dims};
 }
 
+/*! \brief True if a call gives its operand in another order or shape. */
+bool IsRearranged(const propagation::Node& node) {
+  return node.operands.size() == 1 && node.results.size() == 1 &&
+         (node.name == "relax.permute_dims" || node.name == "relax.reshape");
+}
+
 /*! \brief Chooses shardings of a function and of those that it calls, for one limit after the
  * other.
  */
@@ -195,10 +201,11 @@ class Search {
   }
 
  private:
-  /*! \brief Adds rows for the calls that read parameters. */
+  /*! \brief Adds rows for the calls that read parameters, or what only permutes or reshapes them.
+   */
   void AddCalls(const FunctionGraph& graph, const autoshard::Choice& choice,
                 ffi::Array<ffi::Any>* calls) const {
-    const std::set<int> params(graph.params.begin(), graph.params.end());
+    std::set<int> params(graph.params.begin(), graph.params.end());
     const auto is_param = [&params](int slot) { return params.count(slot) > 0; };
     const auto names = [&graph](const propagation::SlotList& slots) {
       ffi::Array<ffi::Any> found;
@@ -208,6 +215,9 @@ class Search {
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const propagation::Node& node = graph.nodes[i];
       if (std::none_of(node.operands.begin(), node.operands.end(), is_param)) continue;
+      const bool is_annotation = node.name == "annotate_sharding";
+      if (is_annotation || IsRearranged(node)) params.insert(node.results[0]);
+      if (is_annotation) continue;  // what reads its result, which has the same name, is listed
       const Way& way = model_->WayOf(graph, i, choice);
       ffi::Array<ffi::Any> operands, results;
       for (const mesh::Sharding& each : way.operands) operands.push_back(ToData(mesh_, each));

@@ -267,3 +267,18 @@ def test_it_prints():
     assert "<table" in found._repr_html_()
     assert all(each.reason for each in found.weights)
     assert len(found.weights) == len(decoder()["main"].params)
+
+
+def test_reasons_follow_what_is_permuted():
+    """A weight of a linear layer of PyTorch: the product is named, not the transpose."""
+    builder = relax.BlockBuilder()
+    x, w = (relax.Var(name, relax.TensorType((4096, 4096), "float32")) for name in "xw")
+    with builder.function("main", [x, w], {"num_input": 1}):
+        with builder.dataflow():
+            turned = builder.emit(relax.op.permute_dims(w))
+            result = builder.emit_output(relax.op.matmul(x, turned))
+        builder.emit_func_output(result)
+    mod = dx.annotate(builder.get(), dx.Mesh(tp=4), {"w": ("tp", None)})
+    found = dx.autoshard(mod, dx.Mesh(tp=4), CLUSTER)
+    reason = next(each.reason for each in found.weights if each.name == "w")
+    assert "(matmul) along dimension 1" in reason, reason

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import relax
+
+_REARRANGING = ("permute_dims", "reshape")
 
 Dims = tuple[str | tuple[str, ...] | None, ...]
 
@@ -51,6 +53,7 @@ def weight_choices(
         axes: The names of the mesh's axes.
     """
     readers: dict[str, _Reader] = {}
+    rearranged: dict[str, str] = {}  # from a value to what permutes or reshapes it
     for of, operator, operands, results, ways, made, partial in found["calls"]:
         if str(of) != name or not str(operator):
             continue
@@ -63,6 +66,8 @@ def weight_choices(
                 tuple(axes[int(axis)] for axis in partial),
             )
             readers.setdefault(str(operand), reader)
+            if reader.operator in _REARRANGING:
+                rearranged.setdefault(str(operand), reader.result)
     chosen = {
         str(param): dims_of(dims)
         for of, is_param, param, path, dims in found["tensors"]
@@ -71,8 +76,30 @@ def weight_choices(
     for param in function.params:
         dims = chosen.get(str(param.name))
         if dims is not None:
-            reason = _reason(dims, readers.get(str(param.name)))
+            reason = _reason(dims, _last_reader(str(param.name), readers, rearranged))
             yield WeightChoice(str(param.name), dims, reason)
+
+
+def _last_reader(
+    name: str, readers: Mapping[str, _Reader], rearranged: Mapping[str, str]
+) -> _Reader | None:
+    """What reads a parameter, behind what only permutes or reshapes it with the same axes."""
+    first = found = readers.get(name)
+    seen = set()
+    while first is not None and name in rearranged and name not in seen:
+        seen.add(name)
+        name = rearranged[name]
+        following = readers.get(name)
+        if following is None or _axes(following.operand) != _axes(first.operand):
+            break
+        found = replace(following, operand=first.operand)
+    return found
+
+
+def _axes(dims: Dims) -> set[str]:
+    return {
+        axis for entry in dims for axis in ((entry,) if isinstance(entry, str) else entry or ())
+    }
 
 
 def _reason(dims: Dims, reader: _Reader | None) -> str:
