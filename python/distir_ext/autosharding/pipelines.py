@@ -340,7 +340,7 @@ class Pipelines:
         return Mesh((self._devices,), ("device",)), None
 
     def _stated(self, stages: list[_Stage]) -> tuple[Statements, tuple[WeightChoice, ...]]:
-        """What all stages annotate, and why their weights are sharded so."""
+        """Returns the annotations of all stages, and why their weights are sharded so."""
         stated: Statements = {}
         choices: dict[str, WeightChoice] = {}
         params = {str(param.name) for param in self._mod[self._func].params}

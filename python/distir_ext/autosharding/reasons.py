@@ -83,7 +83,7 @@ def weight_choices(
 def _last_reader(
     name: str, readers: Mapping[str, _Reader], rearranged: Mapping[str, str]
 ) -> _Reader | None:
-    """What reads a parameter, behind what only permutes or reshapes it with the same axes."""
+    """Finds the reader of a parameter behind calls that only permute or reshape it."""
     first = found = readers.get(name)
     seen = set()
     while first is not None and name in rearranged and name not in seen:

@@ -181,7 +181,7 @@ class SearchOnMesh:
         return tuple(_entry([names[int(axis)] for axis in dim]) for dim in axes)
 
     def statements(self, found: Mapping[str, Any]) -> Statements:
-        """What a choice annotates, by function."""
+        """Returns the annotations of a choice, by function."""
         stated: Statements = {}
         for function, is_param, name, path, axes in found["statements"]:
             kind = PARAMETER if is_param else VARIABLE
