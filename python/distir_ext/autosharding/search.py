@@ -39,7 +39,7 @@ Statements = dict[str, dict[Site, Dims]]
 
 @dataclass(frozen=True)
 class Options:
-    """What stays for all searches of a plan.
+    """Options of all searches of a plan.
 
     Attributes:
         cluster: The devices.
