@@ -48,7 +48,7 @@ class Moves {
     std::unordered_map<int64_t, double> seconds;
   };
   double Find(Known* known, int from, int to);
-  /*! \brief The same redistribution on exchanged axes: of all such pairs the least. */
+  /*! \brief Of the pairs that differ from this one by exchanged axes, the least. */
   std::pair<int, int> Representative(int from, int to);
   int Exchanged(int sharding, size_t exchange);
 
