@@ -144,27 +144,33 @@ class Patches {
     const Window& inner = sizes_.windows[2];
     for (int64_t element = first; element < last; ++element) {
       const Element in_kernel = ElementOf(element);
-      const int64_t offset = inner.OffsetOf(in_kernel.at[2]);
       Place place = PlaceOf(begin);
       for (int64_t at = begin; at < end;) {
         const int64_t count = std::min(inner.out - place.at[2], end - at);
-        const Stored* row = data + in_kernel.channel * sizes_.in.strides[kData];
-        const int64_t looks_at = place.at[2] * inner.stride + offset;
-        if (!AtOuter(place, in_kernel.at, &row)) {
-          std::fill_n(to, count, T(0));
-        } else {
-          const InnerRange range(looks_at, inner.stride, count, inner.data);
-          std::fill_n(to, range.begin, T(0));
-          LoadRun<Format>(row + (looks_at + range.begin * inner.stride) * inner.strides[kData],
-                          inner.stride * inner.strides[kData], range.end - range.begin,
-                          to + range.begin);
-          std::fill_n(to + range.end, count - range.end, T(0));
-        }
+        FillRow(data, place, in_kernel, inner.stride, count, to);
         to += count;
         at += count;
         Advance(&place);
       }
     }
+  }
+
+  /*! \brief Copies what the windows of a row look at, or the elements of a kernel's row: every
+   * `step`-th element, from that of this window and element on. */
+  void FillRow(const Stored* data, const Place& place, const Element& in_kernel, int64_t step,
+               int64_t count, T* to) const {
+    const Window& inner = sizes_.windows[2];
+    const int64_t first = place.at[2] * inner.stride + inner.OffsetOf(in_kernel.at[2]);
+    const Stored* row = data + in_kernel.channel * sizes_.in.strides[kData];
+    if (!AtOuter(place, in_kernel.at, &row)) {
+      std::fill_n(to, count, T(0));
+      return;
+    }
+    const InnerRange range(first, step, count, inner.data);
+    std::fill_n(to, range.begin, T(0));
+    LoadRun<Format>(row + (first + range.begin * step) * inner.strides[kData],
+                    step * inner.strides[kData], range.end - range.begin, to + range.begin);
+    std::fill_n(to + range.end, count - range.end, T(0));
   }
 
   /*! \brief To the begin of the next row of windows. */
@@ -202,18 +208,7 @@ class Patches {
     for (int64_t element = first; element < last;) {
       const Element in_kernel = ElementOf(element);
       const int64_t count = std::min(inner.kernel - in_kernel.at[2], last - element);
-      const int64_t looks_at = place.at[2] * inner.stride + inner.OffsetOf(in_kernel.at[2]);
-      const Stored* row = data + in_kernel.channel * sizes_.in.strides[kData];
-      if (!AtOuter(place, in_kernel.at, &row)) {
-        std::fill_n(to, count, T(0));
-      } else {
-        const InnerRange range(looks_at, inner.dilation, count, inner.data);
-        std::fill_n(to, range.begin, T(0));
-        LoadRun<Format>(row + (looks_at + range.begin * inner.dilation) * inner.strides[kData],
-                        inner.dilation * inner.strides[kData], range.end - range.begin,
-                        to + range.begin);
-        std::fill_n(to + range.end, count - range.end, T(0));
-      }
+      FillRow(data, place, in_kernel, inner.dilation, count, to);
       to += count;
       element += count;
     }
