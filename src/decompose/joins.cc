@@ -12,7 +12,7 @@ void Joins::Note(const ir::Var& var, const ir::Call& call) {
   if (ir::IsOp(call.op(), "relax.dist.redistribute")) {
     parts_.NoteSame(var, call.args()[0]);
   } else if (dialect::IsSegmentExchange(call.op())) {
-    // What has been decomposed before, since it did not divide.
+    // Segments of a call that was decomposed before, since it did not divide.
     dialect::SegmentMove move = dialect::MoveOf(call);
     int64_t filled = move.moved.target_size;
     for (const mesh::Segment& segment : move.segments) filled -= segment.count;

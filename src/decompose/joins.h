@@ -50,14 +50,14 @@ class Joins {
    * tensors.
    */
   void Add(const ir::Call& call, const rules::CallSharding& sharding, int root);
-  /*! \brief The same for one that moves elements of a tensor. */
+  /*! \brief Adds a call so if it moves elements of one tensor. */
   void AddMoved(const ir::Call& call, const rules::CallSharding& sharding, int root);
   /*! \brief Finds the variables that joins have been the only users of. */
   void Finish(const ir::Function& function);
 
   /*! \brief The operands of a call that joins tensors, else null. */
   const Join* Find(const ir::Call& call) const;
-  /*! \brief What a call that moves elements is traced to, else null. */
+  /*! \brief Finds the origin of what a call moves; null for other calls. */
   const Moved* FindMoved(const ir::Call& call) const;
   /*! \brief True if nothing uses a variable any more. */
   bool IsUnused(const ir::Var& var) const { return unused_.count(var.get()) > 0; }

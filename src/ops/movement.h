@@ -17,7 +17,7 @@ namespace distir::ops {
 inline constexpr double kAllElements = std::numeric_limits<double>::infinity();
 inline constexpr DLDataType kInt8{kDLInt, 8, 1};
 
-/*! \brief How elements move along the dimensions of a mask: all are needed, or elements move, in
+/*! \brief Movement of elements along the dimensions of a mask: all are needed, or elements move, in
  * any case or where operand and result are sharded alike anyway. What is split or joined are often
  * different things (the gates of a cell, the halves of a rotation), which are used as their own
  * shardings say. */

@@ -132,7 +132,7 @@ class OneMove {
     return true;
   }
 
-  /*! \brief What a field of a tuple is; null where it is not known. */
+  /*! \brief Returns the value of a field of a tuple; null where it is not known. */
   ir::Expr FieldOf(const ir::TupleGetItem& item) const {
     EditableBinding* tuple = editable_.DefinitionOf(item.tuple());
     if (tuple == nullptr || !ir::Tuple::Is(tuple->value)) return ir::Expr();

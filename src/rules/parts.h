@@ -53,7 +53,7 @@ class Parts {
   Part Of(const ir::Expr& value, int dim, int64_t extent) const {
     return Of({value, {{0, 0, 1, extent}}}, dim, Filled::kNo);
   }
-  /*! \brief The same for a part of a value; `filled` says if elements may be of no tensor. */
+  /*! \brief Finds the part of a part of a value; `filled` says if elements may be of no tensor. */
   Part Of(Part part, int dim, Filled filled) const;
 
  private:

@@ -122,7 +122,7 @@ def test_a_value_that_is_moved_in_any_case():
 
 
 def test_results_of_one_value_in_several_ways():
-    """What several operators make of one value together, and the value itself in a tuple."""
+    """Several operators of one value, and the value itself in a tuple."""
 
     @I.ir_module
     class Before:
