@@ -24,8 +24,6 @@ namespace {
 
 /*! \brief Passes of message passing, and least moves of each search, in the first round. */
 constexpr int32_t kFirstPasses = 100;
-/*! \brief Passes between attempts to mix choices of them. */
-constexpr int32_t kBetweenMixes = 4;
 /*! \brief Part of the gap that is asked for within which passes end early. */
 constexpr double kEarly = 0.1;
 constexpr int64_t kFirstMoves = 2'000;
@@ -131,84 +129,17 @@ class Solver {
     return best_.bound < best_.cost;
   }
 
-  /*! \brief By node, its distance from the first one: nodes of one layer of a program are near. */
-  std::vector<int32_t> Distances() const {
-    std::vector<int32_t> distances(graph_->size(), -1);
-    std::vector<int32_t> queue;
-    for (int32_t start = 0; start < graph_->size(); ++start) {
-      if (distances[start] >= 0) continue;
-      distances[start] = queue.empty() ? 0 : distances[queue.back()] + 1;
-      queue.push_back(start);
-      for (size_t next = queue.size() - 1; next < queue.size(); ++next) {
-        for (const Arc& arc : graph_->ArcsOf(queue[next])) {
-          if (distances[arc.other] >= 0) continue;
-          distances[arc.other] = distances[queue[next]] + 1;
-          queue.push_back(arc.other);
-        }
-      }
-    }
-    return distances;
-  }
-
-  /*!
-   * \brief A choice that fits: `cheap` as far as it does, from either end, and `fitting` behind it.
-   *
-   * A limit often lies between what two plans of a layer take; then some layers have the one.
-   */
-  Choice Mix(const Choice& cheap, const Choice& fitting,
-             const std::vector<int32_t>& distances) const {
-    Choice best = fitting;
-    int64_t least = CostOf(Current(), fitting);
-    const int32_t end = *std::max_element(distances.begin(), distances.end()) + 1;
-    for (bool is_first : {true, false}) {
-      int32_t low = 0;
-      int32_t high = end;
-      while (low < high) {
-        const int32_t part = (low + high + 1) / 2;  // of the distances that are cheap
-        Choice mixed = fitting;
-        for (size_t v = 0; v < mixed.size(); ++v) {
-          if (is_first ? distances[v] < part : distances[v] >= end - part) mixed[v] = cheap[v];
-        }
-        if (!FitsMemory(Current(), mixed)) {
-          high = part - 1;
-          continue;
-        }
-        low = part;
-        const int64_t cost = CostOf(Current(), mixed);
-        if (cost < least) {
-          least = cost;
-          best = std::move(mixed);
-        }
-      }
-    }
-    return best;
-  }
-
   /*! \brief Passes messages; returns the best choice that was found on the way, or none. */
   Choice Bound(int32_t passes) {
     Choice best;
-    Choice fitting;
-    int64_t least_fitting = kInfinite;
     int64_t least = best_.cost;
-    const std::vector<int32_t> distances = Distances();
-    const auto offer = [&](const Choice& choice) {
-      const int64_t cost = CostOf(Current(), choice);
-      if (cost >= least) return;
-      least = cost;
-      best = choice;
-    };
     for (int32_t pass = 1; pass <= passes && !is_stopped_; ++pass) {
       dual_->Pass();
       if (pass % 2 == 1) continue;
       const int64_t cost = CostOf(Current(), dual_->choice());
-      if (FitsMemory(Current(), dual_->choice())) {
-        offer(dual_->choice());
-        if (cost < least_fitting) {
-          least_fitting = cost;
-          fitting = dual_->choice();
-        }
-      } else if (!fitting.empty() && cost < least && pass % kBetweenMixes == 0) {
-        offer(Mix(dual_->choice(), fitting, distances));
+      if (cost < least && FitsMemory(Current(), dual_->choice())) {
+        least = cost;
+        best = dual_->choice();
       }
       if (Excludes(dual_->bound(), least)) break;
       const double bound = dual_->bound();

@@ -89,7 +89,7 @@ def test_estimates_tell_loops_from_products():
     x, w = (relax.Var(name, relax.TensorType((64, 64), "float32")) for name in "xw")
     with builder.function("main", [x, w], {"num_input": 1}):
         total = builder.emit(relax.op.add(builder.emit(relax.op.matmul(x, w)), x))
-        builder.emit_func_output(builder.emit(relax.op.tanh(total)))
+        builder.emit_func_output(builder.emit(relax.op.sin(total)))
     mod = dx.annotate(builder.get(), dx.Mesh(a=2), {"x": ("a", None)})
     fields = {"flops": {"float32": 1e6}, "memory": 1e9, "bandwidth": 1e12, "launch": 0.0}
     device = dx.Device("mine", **fields, target="llvm", loops=1e3, transcendentals=1e2)

@@ -156,6 +156,8 @@ PATTERNS = {
         "relax.strided_slice",
         "relax.take",
     },
+    # What stands between a weight and the product that it is sharded for.
+    "autosharding/ffi.cc": {"relax.permute_dims", "relax.reshape"},
     # What libraries compute, and what they compute behind it.
     "target/cpu/dispatch_convolution.cc": {
         f"relax.nn.conv{dims}d{kind}" for dims in (1, 2, 3) for kind in ("", "_transpose")

@@ -67,7 +67,7 @@ def test_bytes_and_work_of_the_issue(weights, form):
         assert sum(each.bytes_per_device for each in sent.values()) < 0.5e6
     (program,) = dx.analysis.estimate(lowered, CPUS).programs
     total = 3 * 2 * 504 * 2 * 1024 * 2048
-    work = sum(each.cost.flops for each in program.kernels)
+    work = sum(each.cost.flops for each in program.kernels if each.kernel == "grouped_matmul")
     assert total / 8 <= work <= 1.1 * total / 8
     assert program.bytes_sent == sum(each.bytes_per_device for each in sent.values())
 

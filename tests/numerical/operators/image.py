@@ -158,6 +158,7 @@ def pooling() -> Iterator[Case]:
 def resizing() -> Iterator[Case]:
     looked: dict[str, Any] = {
         "decomposed": "pqr",
+        "moves": True,
         "communicates": frozenset({"segment_exchange"}),
         "expensive": True,
     }
