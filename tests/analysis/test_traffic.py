@@ -141,7 +141,7 @@ FSDP = {"ids": ("dp", None), r".*(proj|lm_head)\.weight": (("dp", "tp"), None)}
     ("plan", "kinds"),
     [
         (llama.PLAN, ["all_reduce"]),
-        (FSDP, ["all_gather", "reduce_scatter", "transfer"]),
+        (FSDP, ["all_gather", "transfer"]),
         (llama.PLAN | {r".*\.(o|down)_proj\.weight": ("dp", "tp")}, ["all_gather", "all_reduce"]),
     ],
     ids=["megatron", "fsdp", "both"],

@@ -14,6 +14,16 @@ import pytest
 RANK = "import os, sys, time\nrank = int(os.environ['DISTIR_EXT_RANK'])\n"
 
 
+@pytest.fixture(autouse=True)
+def signals_of_a_terminal(ctrl_c):
+    """Signals that nohup and systems of CI have ignored, which processes inherit."""
+    numbers = (signal.SIGHUP, signal.SIGQUIT)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def launch(tmp_path):
     """Starts copies of a script of these lines."""

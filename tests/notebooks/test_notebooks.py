@@ -37,7 +37,7 @@ EXPECTED = {
         [
             r"no limit: 67\.\d+ ms, 15\.\d GB",
             r"no plan within 3 GB is faster by more than [01]\.\d%",
-            r"best mesh: Mesh\(\(\d, \d\)",
+            r"best mesh: Mesh\(\(\d(, \d)*\)",
             r"equal to NumPy: True",
         ],
         0,

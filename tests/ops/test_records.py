@@ -234,6 +234,8 @@ KERNELS = {
 # What is looked for.
 PYTHON_PATTERNS = {
     "analysis/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
+    # What stands between a weight and its product.
+    "autosharding/reasons.py": {"relax.permute_dims", "relax.reshape"},
     # What looks up in tables.
     "reshards/expert_weights.py": {
         "relax.gather_elements",
