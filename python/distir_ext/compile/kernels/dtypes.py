@@ -148,12 +148,19 @@ def _converted(other: Legalization, dtypes: Mapping[str, str]) -> Legalization:
             else arg.astype(dtypes[dtype])  # a number
             for arg in call.args
         ]
-        wide = builder.normalize(relax.Call(call.op, args, call.attrs))
-        result = builder.emit(other(builder, wide))
-        wanted = _dtype(call)
-        return result if _dtype(result) == wanted else _cast(builder, result, wanted)
+        return _of_arguments(builder, call, args, other)
 
     return legalize
+
+
+def _of_arguments(
+    builder: relax.BlockBuilder, call: relax.Call, args: list[Any], other: Legalization
+) -> Any:
+    """The kernel of a call with other arguments, its result in the dtype of the call."""
+    changed = builder.normalize(relax.Call(call.op, args, call.attrs))
+    result = builder.emit(other(builder, changed))
+    wanted = _dtype(call)
+    return result if _dtype(result) == wanted else _cast(builder, result, wanted)
 
 
 def _within_type(other: Legalization) -> Legalization:
@@ -192,10 +199,7 @@ def _of_numbers(other: Legalization) -> Legalization:
             builder.emit(builder.call_te(is_true, arg, primfunc_name_hint="is_true"))
             for arg in call.args
         ]
-        logic = builder.normalize(relax.Call(call.op, args, call.attrs))
-        result = builder.emit(other(builder, logic))
-        wanted = _dtype(call)
-        return result if _dtype(result) == wanted else _cast(builder, result, wanted)
+        return _of_arguments(builder, call, args, other)
 
     return legalize
 
