@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # Cases of each test that has more: `make test`, unless PYTEST_ARGS chooses tests; `make test-all`,
 # of the larger sample; `make test-nightly`.
 CASES := 2
-MANY_CASES := 4
+MANY_CASES := 3
 NIGHTLY_CASES := 12
 # A worker that is done takes tests from the other; until then each goes through its files in order.
 PARALLEL := -n $(JOBS) --dist worksteal

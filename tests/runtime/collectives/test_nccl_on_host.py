@@ -63,14 +63,17 @@ def test_every_file_is_run():
     assert set(FEWEST) == {path.stem for path in GPU_TESTS.glob("test_*.py")}
 
 
-# What make test runs; the others take minutes.
-SMALL = {"test_machine_copies", "test_products", "test_programs", "test_stand_in"}
+# What make test and make test-all choose from; the others take minutes.
+SMALL = ("test_machine_copies", "test_products", "test_programs", "test_stand_in")
+LARGE = (*SMALL, "test_failures", "test_hosts")
 
 
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, marks=() if file in SMALL else pytest.mark.large) for file in FEWEST],
-)
+def pytest_generate_tests(metafunc):
+    if "file" in metafunc.fixturenames:
+        sample = metafunc.config.getoption("--sample")
+        metafunc.parametrize("file", {"small": SMALL, "large": LARGE}.get(sample, FEWEST))
+
+
 def test_all_of_it(run_gpu_tests, pytestconfig, file):
     cases = pytestconfig.getoption("--cases")
     few = [] if cases is None else ["--cases", str(cases)]

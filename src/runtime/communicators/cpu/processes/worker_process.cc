@@ -143,10 +143,9 @@ void ExitWithController(int control_number, int64_t controller, const ffi::Shape
       if (poll(watched.data(), watched.size(), timeout) <= 0) continue;
       for (size_t i = 2; i < watched.size(); ++i) {
         if (watched[i].fd < 0 || watched[i].revents == 0) continue;
-        // This process has closed one that is not valid any more.
-        if ((watched[i].revents & POLLNVAL) == 0) --there;
         watched[i] = {-1, 0, 0};
-        if (there == 0) end = std::chrono::steady_clock::now() + kAfterPeers;
+        // A worker that leaves closes its connections itself, and their numbers may be reused.
+        if (--there == 0 && !is_leaving) end = std::chrono::steady_clock::now() + kAfterPeers;
       }
     }
     // The main thread ends the process in order, if it is not busy.
