@@ -19,6 +19,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.annotate.manual import manual
     from distir_ext.annotate.mutator import ShardingMutator
     from distir_ext.annotate.patterns import annotate
+    from distir_ext.annotate.per_worker import per_worker
     from distir_ext.autosharding.auto_plan import AutoPlan, AutoStage
     from distir_ext.autosharding.plan import autoshard
     from distir_ext.compile.entry import build, lower
@@ -104,6 +105,7 @@ __all__ = [
     "manual",
     "meshes",
     "pass_reports",
+    "per_worker",
     "phase",
     "pipelines",
     "register_backend",

@@ -243,6 +243,7 @@ class HeadFinder {
       Columns& columns = tensor.dims[d];
       for (int f : factors[d]) {
         if (kept[f].empty()) break;
+        const Columns in_front = columns;  // of the factors before this one
         for (const StatedDim& stated : kept[f].of) {
           // Columns gathered here are not there any more. But a part of a head cannot be kept, and
           // one that has made way for other columns will meet them.
@@ -252,8 +253,8 @@ class HeadFinder {
               [&](const AxisList& axes) { return mesh::Overlaps(axes, AxesOf(stated)); });
           if (!is_cut && !is_there) continue;
           Columns with = kept[f];
-          with.shards *= columns.empty() ? 1 : columns.shards;
-          with.is_within = f == factors[d][0] ? with.is_within : columns.is_within;
+          with.shards *= in_front.empty() ? 1 : in_front.shards;
+          with.is_within = f == factors[d][0] ? with.is_within : in_front.is_within;
           Add(stated, with, &columns);
         }
         if (rule.factors[f].size < 0 || kept[f].shards < rule.factors[f].size) break;

@@ -168,6 +168,17 @@ def annotate(
     return separated.mod
 
 
+def values_named(function: relax.Function, func: str, plan: Entries) -> dict[Site, str]:
+    """The tensors of a function that a plan names, with the pattern that does.
+
+    Raises:
+        ValueError: As :func:`annotate`, of patterns.
+        TypeError: The plan has a wrong type.
+    """
+    chosen = _match(_compile(plan), _Names(function, func))
+    return {site: text for site, (text, _) in chosen.items()}
+
+
 def _searched(
     mod: tvm.IRModule, mesh: Mesh, func: str, inputs: Sequence[str] | None
 ) -> tvm.IRModule:

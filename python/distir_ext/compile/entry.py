@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from distir_ext.annotate.named_plans import searched_plan
+from distir_ext.annotate.per_worker import workers_alike
 from distir_ext.compile.building import build_executable, check_target
 from distir_ext.native import tvm_log
 from distir_ext.native.modules import check_module
@@ -96,6 +97,7 @@ def build(
     cluster: Cluster | None = None,
     *,
     devices: int | None = None,
+    per_worker: bool = False,
     blas: bool = True,
     pipeline: PassPipeline | str | os.PathLike[str] | None = None,
     reshards: str = "allow",
@@ -117,6 +119,9 @@ def build(
         cluster: The devices and links, as for :func:`lower`.
         devices: Number of devices for which shardings of the function ``main`` are searched, as by
             :func:`distir_ext.autoshard`; by default the module states them.
+        per_worker: Whether functions are the programs of one worker, with collectives of ``R.ccl``,
+            as MLC-LLM writes them; ``devices`` is the number of workers then. All of them are given
+            the same arguments; :func:`distir_ext.per_worker` says which parts each has instead.
         blas: Whether products of matrices are left to a library: OpenBLAS on CPUs, cuBLASLt on
             NVIDIA's GPUs. Without it, and where it is not installed, TVM compiles them, for CPUs as
             loops, which are slow. A target with ``"libs": ["cublaslt"]`` uses cuBLASLt wherever it
@@ -146,7 +151,9 @@ def build(
     check_policy(reshards, reshards_above)
     check_target(target)
     chosen = _as_pipeline(pipeline)
-    if devices is not None:
+    if per_worker:
+        mod = workers_alike(mod, devices)
+    elif devices is not None:
         mod = searched_plan(mod, None, cluster, devices=devices)
     apply_policy(mod, cluster, reshards, reshards_above)
     return build_executable(
