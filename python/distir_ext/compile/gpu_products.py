@@ -14,9 +14,6 @@ _LIBRARY = "cublaslt"
 LIBRARIES_FUNCTION = ("distir_libraries", _LIBRARY)
 """Function of an executable that says which library its workers load, and what it returns."""
 
-FEWEST_ROWS = 1
-"""Products of fewer rows stay with TVM: 2 leaves products of vectors to its GEMV schedules."""
-
 
 def uses_cublaslt(target: tvm.target.Target, blas: bool) -> bool:
     """Returns whether products of a program are left to cuBLASLt.
@@ -30,11 +27,6 @@ def uses_cublaslt(target: tvm.target.Target, blas: bool) -> bool:
     return blas and is_cuda and (is_asked or _nvidia.has_cublaslt())
 
 
-def dispatch_products(fewest_rows: int | None = None) -> tvm.transform.Pass:
-    """The pass that makes calls of cuBLASLt of products.
-
-    Args:
-        fewest_rows: Products with fewer rows, or columns, stay; :data:`FEWEST_ROWS` if not given.
-    """
-    make = tvm_ffi.get_global_func("distir.target.DispatchCublasLt")
-    return make(FEWEST_ROWS if fewest_rows is None else fewest_rows)
+def dispatch_products() -> tvm.transform.Pass:
+    """The pass that makes calls of cuBLASLt of products."""
+    return tvm_ffi.get_global_func("distir.target.DispatchCublasLt")()

@@ -49,22 +49,13 @@ const char* RefusesProduct(const Contraction& contraction, const ir::TensorType&
 
 }  // namespace
 
-ir::IRModule DispatchCublasLt(const ir::IRModule& mod, int64_t fewest_rows) {
-  const auto refuses = [fewest_rows](const Contraction& contraction,
-                                     const ir::TensorType& result) -> const char* {
-    if (const char* reason = RefusesProduct(contraction, result)) return reason;
-    const int64_t rows = FewestRows(contraction, result);
-    return rows >= 0 && rows < fewest_rows ? "few rows" : nullptr;
-  };
-  return DispatchProducts(mod, {"distir.runtime.cublaslt", refuses, /*has_epilogues=*/true});
+ir::IRModule DispatchCublasLt(const ir::IRModule& mod) {
+  return DispatchProducts(mod, {"distir.runtime.cublaslt", RefusesProduct, /*has_epilogues=*/true});
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  support::Functions().def("distir.target.DispatchCublasLt", [](int64_t fewest_rows) {
-    return ir::MakeModulePass("DispatchCublasLt", [fewest_rows](const ir::IRModule& mod) {
-      return DispatchCublasLt(mod, fewest_rows);
-    });
-  });
+  support::Functions().def("distir.target.DispatchCublasLt",
+                           [] { return ir::MakeModulePass("DispatchCublasLt", DispatchCublasLt); });
 }
 
 }  // namespace distir::target

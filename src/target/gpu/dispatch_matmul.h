@@ -12,9 +12,8 @@ namespace distir::target {
 /*!
  * \brief Contractions that cuBLASLt computes become calls of the runtime; the pass's report has the
  *        others, by reason.
- * \param fewest_rows Products of fewer rows, or columns, stay; symbolic sizes count as enough.
  */
-ir::IRModule DispatchCublasLt(const ir::IRModule& mod, int64_t fewest_rows);
+ir::IRModule DispatchCublasLt(const ir::IRModule& mod);
 
 }  // namespace distir::target
 #endif  // DISTIR_TARGET_GPU_DISPATCH_MATMUL_H_

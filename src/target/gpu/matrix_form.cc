@@ -138,15 +138,4 @@ const char* LacksMatrixForm(const Contraction& contraction, const ir::TensorType
   return nullptr;
 }
 
-int64_t FewestRows(const Contraction& contraction, const ir::TensorType& result) {
-  std::map<Role, int64_t> sizes = {{Role::kRows, 1}, {Role::kColumns, 1}};
-  for (const Axis& axis : FormOf(contraction, result).axes) {
-    const auto found = sizes.find(axis.role);
-    if (found != sizes.end()) found->second = Times(found->second, axis.size);
-  }
-  const auto [rows, columns] = std::pair(sizes[Role::kRows], sizes[Role::kColumns]);
-  if (rows < 0 || columns < 0) return -1;
-  return std::min(rows, columns);
-}
-
 }  // namespace distir::target

@@ -20,9 +20,5 @@ namespace distir::target {
 /*! \brief Reason for which a contraction has no such form; null if it has. */
 const char* LacksMatrixForm(const Contraction& contraction, const ir::TensorType& result);
 
-/*! \brief The smaller one of the numbers of rows and columns; -1 if it is not known to be static.
- */
-int64_t FewestRows(const Contraction& contraction, const ir::TensorType& result);
-
 }  // namespace distir::target
 #endif  // DISTIR_TARGET_GPU_MATRIX_FORM_H_
