@@ -73,11 +73,13 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
       << "there is no shard " << FormatList(extent) << " at " << FormatList(begin)
       << " of an array of shape " << FormatList(shape);
   auto shard = ffi::make_object<ShardObj>();
+  // A number, since it may be an address of another process, or a place in a file.
+  uint64_t data = 0;
   if (auto tensor = source.as<ffi::Tensor>()) {
     shard->owner = *tensor;
-    shard->data = DataOf(*tensor);
+    data = reinterpret_cast<uint64_t>(DataOf(*tensor));
   } else {
-    shard->data = reinterpret_cast<const char*>(source.cast<int64_t>());
+    data = static_cast<uint64_t>(source.cast<int64_t>());
   }
   shard->byte_strides.assign(byte_strides.begin(), byte_strides.end());
   shard->extent.assign(extent.begin(), extent.end());
@@ -87,8 +89,9 @@ ffi::ObjectRef MakeShard(const ffi::Any& source, const ffi::Shape& shape,
   for (size_t i = 0; i < begin.size(); ++i) {
     const int64_t first = std::min(begin[i], shape[i]);
     shard->inside.push_back(std::min(extent[i], shape[i] - first));
-    shard->data += first * byte_strides[i];
+    data += static_cast<uint64_t>(first) * static_cast<uint64_t>(byte_strides[i]);
   }
+  shard->data = reinterpret_cast<const char*>(data);
   return ffi::ObjectRef(shard);
 }
 
