@@ -12,6 +12,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
+from distir_ext.analysis import planned
 from distir_ext.analysis.layers import layer_of_weight
 
 MESH = dx.Mesh(dp=2, tp=2)
@@ -50,6 +51,22 @@ def test_collectives_say_what_is_sent_and_why():
     assert (first.layer, second.layer) == ("layers.0", "layers.1")
     (total,) = program.by_axis().items()
     assert total == ("tp", dx.analysis.AxisTotal(2, 2 * 4 * 8 * 4, 2 * first.seconds))
+
+
+def test_a_collective_has_its_cause_in_whatever_order_passes_leave_them(monkeypatch):
+    """Steps find theirs by devices and names: TVM's passes may move or leave out some."""
+    expected = only_program(megatron(layers=3)).collectives
+    assert len({each.tensors for each in expected}) == 3
+    listed = planned.collective_calls
+
+    def reversed_with_others(mod):
+        return {name: [*calls, *calls[:1]][::-1] for name, calls in listed(mod).items()}
+
+    monkeypatch.setattr(planned, "collective_calls", reversed_with_others)
+    assert only_program(megatron(layers=3)).collectives == expected
+    monkeypatch.setattr(planned, "collective_calls", lambda mod: dict.fromkeys(listed(mod), ()))
+    with pytest.raises(ValueError, match="is not in the lowered program"):
+        only_program(megatron(layers=3))
 
 
 SHAPES = {"x": (8, 16), "w": (16, 16), "v": (16, 16)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,9 +158,7 @@ class _Reader:
             tuple(
                 self._collective(each)
                 for each in run
-                if each.step.kind == "collective"
-                and each.collective is not None
-                and each.collective.key is not None
+                if each.collective is not None and each.collective.key is not None
             ),
             _memory(steps, weights, held),
         )
@@ -178,11 +176,11 @@ class _Reader:
         function = functions[name]
         flat = list(function.body.flat())
         of_step = layers_of_steps(flat, layers, weights)
-        listed = iter(self._collectives.get(name, ()))
+        listed = _Listed(self._collectives.get(name, ()))
         counts = dict(self._counts(functions, function.body, count))
         for step, layer in zip(flat, of_step, strict=True):
             times = counts[id(step)]
-            collective = next(listed, None) if step.kind == "collective" else None
+            collective = listed.of(step) if step.kind == "collective" else None
             here = layer or outer
             callee = functions.get(step.callee) if step.kind == "call" else None
             if callee is None or callee.operator:
@@ -269,6 +267,28 @@ class _Reader:
             each.layer,
             step.name,
         )
+
+
+class _Listed:
+    """Collectives of a function before TVM's passes, which steps behind them are found by."""
+
+    def __init__(self, calls: Sequence[CollectiveCall]) -> None:
+        self._left: dict[str, list[CollectiveCall]] = {}
+        for call in calls:
+            self._left.setdefault(call.how, []).append(call)
+
+    def of(self, step: Step) -> CollectiveCall:
+        """The call of a step: of those between the same devices the one of its name, or the first.
+
+        Passes may have moved it, renamed its result, or left out others.
+        """
+        left = self._left.get(step.plan or step.groups)
+        if not left:
+            raise ValueError(
+                f"the collective {step.callee} that gives {step.name} is not in the lowered program"
+            )
+        at = next((at for at, call in enumerate(left) if call.variable == step.name), 0)
+        return left.pop(at)
 
 
 def _weights(
