@@ -1,4 +1,4 @@
-"""Collectives state where they lead; type inference accepts exactly what they can do."""
+"""Type inference of collectives on DTensors: their target placements, and errors."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Type inference of all_reduce_add_rms_norm refuses what it cannot compute."""
+"""Errors of type inference of all_reduce_add_rms_norm."""
 
 import pytest
 import tvm

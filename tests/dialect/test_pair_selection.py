@@ -1,4 +1,4 @@
-"""Types of pairs of tokens and experts, and what is refused."""
+"""Type inference of operators on pairs of a token and an expert, and its errors."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Type inference of segment_exchange, and its text."""
+"""R.dist.segment_exchange, which moves slices between shards: types, errors, TVMScript."""
 
 import pytest
 import tvm

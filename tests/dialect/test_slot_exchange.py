@@ -1,4 +1,4 @@
-"""Types of rows that go to slots of experts, and what is refused."""
+"""Type inference of dispatch_slots and combine_slots (experts with slots), and its errors."""
 
 import re
 

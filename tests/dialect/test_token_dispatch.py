@@ -1,4 +1,4 @@
-"""Types of rows that go to their experts, and what is refused."""
+"""Type inference of operators that send tokens to their experts, and its errors."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Programs in which one entity has a name that somebody else has chosen."""
+"""Programs in which one entity (a variable, function, axis, ..) has a hostile name."""
 
 from __future__ import annotations
 

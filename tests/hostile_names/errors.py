@@ -1,4 +1,4 @@
-"""Errors of public functions that are called directly, with all attributes that they carry."""
+"""Calls public functions with a hostile name in each argument; collects texts of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is written of a program, and what has to be true of each medium."""
+"""Every output about a program, and checks that Python, terminals and HTML read names as text."""
 
 from __future__ import annotations
 

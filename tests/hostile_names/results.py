@@ -1,4 +1,4 @@
-"""Results of a program all of whose entities have hostile names, of all that shows results."""
+"""Results of every class that has a view, from one program with hostile names only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in which names are hostile, through the commands that print what is in them."""
+"""Commands that print the contents of files, run on files with hostile names."""
 
 from __future__ import annotations
 

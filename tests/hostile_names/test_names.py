@@ -1,4 +1,4 @@
-"""Names of others go through every entity that has a name and every output, and stay names."""
+"""Hostile names of any entity stay plain text in every output: no code, markup or control codes."""
 
 from __future__ import annotations
 

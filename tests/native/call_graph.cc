@@ -1,4 +1,4 @@
-// The call graph of src/ir, with functions by their names.
+// Test hooks: queries of the call graph (callers, callees, orders), with functions as names.
 #include "ir/module/call_graph.h"
 
 #include "arguments.h"

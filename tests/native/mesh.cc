@@ -1,4 +1,4 @@
-// The algebra of src/mesh.
+// Test hooks: meshes, axis lists and shardings of src/mesh over plain data.
 #include <optional>
 
 #include "arguments.h"

@@ -1,4 +1,4 @@
-// Sets of names (src/support/name_set.h).
+// Test hooks: folds lists of similar names into short entries, and back (src/support/name_set.h).
 #include "arguments.h"
 #include "support/name_set.h"
 

@@ -1,4 +1,4 @@
-// How stages of a pipeline are cut.
+// Test hook: cuts a list of operators into pipeline stages.
 #include "stages/partition.h"
 
 #include "arguments.h"

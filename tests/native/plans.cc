@@ -1,4 +1,4 @@
-// Plans of src/abi, made of shardings, and what devices read of them.
+// Test hooks: makes transfer and segment plans of shardings, and lists the pieces of a device.
 #include <set>
 
 #include "abi/segment_plan.h"

@@ -1,5 +1,5 @@
-// Which operators commute with reductions, what they are estimated to take, and kernels that are
-// cut as no rule would ask for.
+// Test hooks: operators that commute with reductions, estimated times of operators, and local
+// kernels of any cut, also of cuts that no rule makes.
 #include "arguments.h"
 #include "ir/rewriter.h"
 #include "lower/local/local_kernel.h"

@@ -1,4 +1,4 @@
-// What the runtime counts of a collective inside a group.
+// Test hook: the bytes and messages that the runtime counts for a collective of one group.
 #include "runtime/session/notes/traffic.h"
 
 #include <numeric>

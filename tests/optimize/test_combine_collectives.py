@@ -1,4 +1,4 @@
-"""Small collectives of one kind in one."""
+"""Combines small collectives of one kind into one collective."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Reductions behind operators that commute with them."""
+"""Moves reductions behind operators that commute with them."""
 
 from tests.meshes import meshes
 from tvm.script.parser import ir as I

@@ -1,4 +1,4 @@
-"""Tokens that go to the devices of their experts."""
+"""Sends tokens to the devices of their experts instead of gathering the weights of experts."""
 
 import pytest
 import tvm

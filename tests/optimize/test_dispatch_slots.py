@@ -1,4 +1,4 @@
-"""Tokens that go to the slots of experts that a mask puts them into."""
+"""Sends tokens to the slots of experts that a mask assigns, instead of multiplying by the mask."""
 
 import pytest
 import tvm

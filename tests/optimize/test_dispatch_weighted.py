@@ -1,4 +1,4 @@
-"""Pairs of tokens and experts whose weight is not zero, instead of all experts for all tokens."""
+"""Computes experts only for tokens whose weight is not zero, instead of for all tokens."""
 
 import pytest
 import tvm

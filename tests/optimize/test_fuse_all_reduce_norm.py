@@ -1,4 +1,4 @@
-"""All-reduce, residual sum and RMS norm as one operator."""
+"""Fuses an all-reduce, a residual sum and an RMS norm into one operator."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Gathers of parameters, from callees to callers."""
+"""Moves all-gathers of parameters from callees to their callers."""
 
 import tvm
 from tests.meshes import meshes

@@ -1,4 +1,4 @@
-"""A value is moved once in front of operators whose results would all move alike."""
+"""Redistributes one operand in place of several results that would move in the same way."""
 
 from tests.meshes import meshes
 from tvm.script.parser import ir as I

@@ -1,4 +1,4 @@
-"""All-reduce and slice."""
+"""Writes an all-reduce followed by a slice as a reduce-scatter."""
 
 from tests.meshes import meshes
 from tvm.script.parser import ir as I

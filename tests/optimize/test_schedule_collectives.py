@@ -1,4 +1,4 @@
-"""The order of collectives and of what uses them."""
+"""Order of collectives and of the operators that use their results."""
 
 import pytest
 from tests.meshes import meshes

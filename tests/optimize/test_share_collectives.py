@@ -1,4 +1,4 @@
-"""Equal collectives of one value are shared where the first is visible."""
+"""Replaces a repeated collective of one value by the result of the first."""
 
 from tests.meshes import meshes
 from tvm.script.parser import ir as I

@@ -1,5 +1,5 @@
-"""Functions of one block, written operator by operator on a mesh with axes a, b, c, ..., and the
-shardings that their values get.
+"""Builds functions of one block on a mesh with axes a, b, c, ..., and reads the shardings that
+propagation gives their values.
 
 Shardings are one text per tensor: "ab?|-" is a dimension sharded by a, then b, which is open, and
 one that is not sharded and closed; "?" is open and empty, and "b?p1" has a priority. What comes out

@@ -1,4 +1,4 @@
-"""Functions that call functions: each callee is specialised per signature."""
+"""Propagation through calls of Relax functions: a callee gets a copy per set of shardings."""
 
 import itertools
 

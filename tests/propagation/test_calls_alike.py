@@ -1,4 +1,4 @@
-"""Calls that are alike are decided once; what differs in anything that matters is not alike."""
+"""Decisions that equal calls share, and differences that keep calls apart."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Branches and recursion."""
+"""Propagation through branches and recursive calls."""
 
 # TVMScript has statements only.
 # ruff: noqa: SIM108

@@ -1,4 +1,4 @@
-"""Open dimensions, priorities, replicated axes, barriers and groups: what they let spread.
+"""Propagation under open dimensions, priorities, replicated axes, barriers and sharding groups.
 
 The programs are those of Shardy's propagation tests. Axes have the size 2 unless a mesh says
 otherwise. Unlike Shardy, operands that disagree do not leave the result undecided: the cheapest way

@@ -1,4 +1,4 @@
-"""Plans for weights with fewer heads than devices; annotations that cut within heads are undone."""
+"""Plans for weights with fewer heads than devices: annotations that would cut heads are dropped."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""The types of a propagated program say how each call was decided to be computed."""
+"""Decisions of propagation, read back from the types of a call's operands."""
 
 import pytest
 from tests.every_pass import for_random_programs

@@ -1,4 +1,4 @@
-"""Calls whose operands do not fit: what is moved is no more than other systems are known to move.
+"""Calls with operands of conflicting shardings: they move no more bytes than Shardy's reshards.
 
 The sequences are those of Shardy's explicit reshards, on axes x of 4 and y of 2.
 """

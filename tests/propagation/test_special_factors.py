@@ -1,5 +1,5 @@
-"""Dimensions that operators need replicated, as a choice among others: what their shards would get
-from each other counts like any other collective.
+"""Choices between sharding a dimension, with communication inside the operator (halos, slices), and
+redistributing an operand.
 
 Placements are written as in test_rules_of_choice.
 """

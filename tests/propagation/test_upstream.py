@@ -1,4 +1,4 @@
-"""Programs that upstream's PropagateSharding accepts, side by side with it.
+"""Programs of TVM's own PropagateSharding: both passes run, and their results are compared.
 
 Where nothing is left to choose, both give the same module. Where upstream leaves a value
 replicated, this pass may shard it; it never leaves replicated what upstream shards.

@@ -1,4 +1,4 @@
-"""Programs of the forms of upstream's tests, with what upstream expects, compared as they are."""
+"""Programs like those of TVM's tests of DistIR, with the modules that TVM's pass would write."""
 
 import tvm
 import tvm_ffi

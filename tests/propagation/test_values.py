@@ -1,4 +1,4 @@
-"""Tuples, constants, casts, values made from nothing, and how functions return."""
+"""Propagation through tuples, constants, casts, operators without operands, and results."""
 
 import numpy as np
 import pytest

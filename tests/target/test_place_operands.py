@@ -1,4 +1,4 @@
-"""ShareOperands: what large collectives read is made where other worker processes see it."""
+"""ShareOperands: operands of large collectives lie in memory that other workers can read."""
 
 from tvm import relax
 from tvm.script.parser import ir as I

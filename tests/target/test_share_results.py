@@ -1,4 +1,4 @@
-"""ShareResults: what members of a group all get, and only read, they may have once."""
+"""ShareResults: workers of a group share one buffer for a collective's result that is only read."""
 
 import pytest
 import tvm

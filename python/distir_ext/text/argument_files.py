@@ -1,4 +1,4 @@
-"""Files that arguments name."""
+"""Checks and reads the files that command-line arguments name: programs, plans, configurations."""
 
 from __future__ import annotations
 

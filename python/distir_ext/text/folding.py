@@ -1,4 +1,4 @@
-"""Values of layers as one: those whose names differ in numbers alone."""
+"""Folds rows of a table whose names differ in numbers alone, such as those of equal layers."""
 
 from __future__ import annotations
 

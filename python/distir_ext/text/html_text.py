@@ -1,4 +1,4 @@
-"""Text as it may stand in HTML and SVG, whatever names it has."""
+"""Escapes text for HTML and SVG, whatever names it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indices and headers: JSON out of files that may be damaged."""
+"""Reads JSON from files that may be damaged, such as indices and headers of weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loggers of this package: what they say has names of others, and is one line."""
+"""Loggers of this package; names from outside are escaped, so that a message is one line."""
 
 from __future__ import annotations
 

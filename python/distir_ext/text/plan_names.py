@@ -1,4 +1,4 @@
-"""The names of plans that any function can have; knows nothing of TVM."""
+"""Names of the built-in plans, such as "auto", and the error for unknown ones; without TVM."""
 
 from __future__ import annotations
 

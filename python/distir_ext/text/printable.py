@@ -1,4 +1,4 @@
-"""Text of others, made fit for a terminal."""
+"""Escapes text from outside, so that terminals show it and obey nothing in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars for what takes long."""
+"""Progress bars, shown on terminals and in notebooks once an action takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules as Python source in which names, whatever they are, stay names.
+"""Prints modules as Python source, in which no name can become code.
 
 TVM prints names of functions as they are, and a variable may be called ``class`` or ``1a``. Files
 of others name functions and parameters, and who runs what is printed would run these names.

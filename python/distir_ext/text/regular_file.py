@@ -1,4 +1,4 @@
-"""Files that somebody else may have made: what is opened has to be a file, where it should lie."""
+"""Opens untrusted files: only regular files, and no links that lead out of their folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic sizes of modules as users read them."""
+"""Prints symbolic sizes as Python writes them, for tables and messages."""
 
 from __future__ import annotations
 

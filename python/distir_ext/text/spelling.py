@@ -1,4 +1,4 @@
-"""Words of messages: names that are like one that does not exist, numbers of things."""
+"""Wording of messages: "did you mean" for unknown names, and plurals."""
 
 from __future__ import annotations
 

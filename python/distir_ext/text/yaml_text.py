@@ -1,4 +1,4 @@
-"""YAML that somebody else may have written: values, and the line of each.
+"""Reads untrusted YAML: values, and the line of each.
 
 Read by PyYAML's safe loader, which makes nothing but numbers, texts, lists and mappings. What is
 ambiguous or can grow without bound is an error: keys that occur twice, keys that are no texts,

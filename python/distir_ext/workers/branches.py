@@ -1,4 +1,4 @@
-"""Streams by which a controller reaches its workers: one for each worker of its host, or of a host.
+"""Streams from a controller to its workers: one per local worker, and one per other host.
 
 A frame for several workers is written once to each branch that leads to some of them.
 """

@@ -1,4 +1,4 @@
-"""Values by device; an array that is cut has a shard for each device.
+"""Maps devices to their values; a cut array has a shard for each device.
 
 A value is the same for all devices, or a mapping by device, or a list of values. The mappings here
 know groups of devices with equal values, so callers visit each group once.

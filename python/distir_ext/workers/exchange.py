@@ -1,4 +1,4 @@
-"""Frames to the workers and their answers back, without waiting for one worker alone.
+"""Sends frames to all workers and receives their answers, without blocking on a single worker.
 
 A request is one message for several workers: it is written as a frame once, whatever their number
 is, and answers that are the same are looked at once.

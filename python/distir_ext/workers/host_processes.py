@@ -1,4 +1,4 @@
-"""The worker processes of one host, as whoever started them sees them; those of this host."""
+"""Interface to the worker processes of one host, and its implementation for this host."""
 
 from __future__ import annotations
 

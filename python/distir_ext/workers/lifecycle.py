@@ -1,4 +1,4 @@
-"""The life of a session's workers, and whose turn it is to use them.
+"""States of a session's workers (open, closing, closed), and the lock of the thread that uses them.
 
 Workers are open, then closing, then closed. What they have (streams, descriptors, shared memory,
 threads) belongs to the thread whose turn it is, which runs a step on them or ends them; no other

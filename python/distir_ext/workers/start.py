@@ -1,4 +1,4 @@
-"""The beginning of a worker process: it loads what a worker runs on, and no more.
+"""Entry point of worker processes: loads the runtime libraries without importing TVM.
 
 To import TVM takes over a second of processor time, nearly all of it for Python modules that
 compile programs. A worker runs programs: it needs tvm-ffi and the native libraries, which take a

@@ -1,4 +1,4 @@
-"""A bar for sessions whose processes take long to start."""
+"""Progress bar for sessions whose processes take long to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TVM's disco underneath a session: what the wheel needs mended, and running steps on workers.
+"""Workers that are threads, on TVM's disco: loads disco from the wheel, and runs steps.
 
 Disco is TVM's runtime for several workers. Everything that this package needs to know about it is
 here and in the native ``src/runtime/session/session.cc``:

@@ -1,4 +1,4 @@
-"""A process that is one worker of a session: reads steps from its channel and runs them.
+"""Main loop of a worker process: reads steps from its channel and runs them.
 
 What the controller can ask for, each answered with a frame. All workers that do the same are sent
 the same, and answer the same where they can:

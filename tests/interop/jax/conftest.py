@@ -1,4 +1,4 @@
-"""XLA compiles the small programs of these tests quickly rather than well."""
+"""Sets XLA to compile the small programs of these tests quickly rather than well."""
 
 import os
 

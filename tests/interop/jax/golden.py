@@ -1,4 +1,4 @@
-"""Programs whose StableHLO is kept in golden/, as jax.export writes it: the texts, and numbers.
+"""Reads and writes golden/: programs as jax.export wrote them, with the numbers that JAX computed.
 
 ``python -m tests.interop.jax.golden`` writes all of golden/ anew: NAME.mlir by JAX, with JAX's
 results in NAME.json; NAME.script, what is imported; mlp.back.mlir, what goes out again.

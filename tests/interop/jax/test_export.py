@@ -1,4 +1,4 @@
-"""Programs for JAX: collectives, uneven shards, and what has no counterpart."""
+"""Exports of lowered modules to JAX: collectives, uneven shards, unsupported operators."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Loops and branches going out to JAX: what calls itself as a loop does, and what does not."""
+"""Exports of recursive functions and branches to JAX as loops and conditionals; other recursion."""
 
 import re
 

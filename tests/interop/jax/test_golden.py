@@ -1,4 +1,4 @@
-"""Texts as jax.export wrote them, kept in golden/: what is imported of them, and what goes out."""
+"""Imports and exports of the StableHLO files in golden/, compared with the files beside them."""
 
 import json
 

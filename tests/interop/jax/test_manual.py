@@ -1,4 +1,4 @@
-"""Manual computations as texts: on odd meshes, beside automatic axes, and what is refused."""
+"""Imports of StableHLO text with sdy.manual_computation: odd meshes, automatic axes, errors."""
 
 import re
 

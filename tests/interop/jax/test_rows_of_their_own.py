@@ -1,4 +1,4 @@
-"""Lookups and writes by sample or of few rows: nothing, or just these rows, is sent."""
+"""Bytes sent by lookups and writes within a sample or of few rows: none, or just these rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Configurations of a model: mesh, plan and microbatches; their equality and their cost."""
+"""Configurations of a sweep (mesh, plan, microbatches): finds equal ones, computes their costs."""
 
 from __future__ import annotations
 

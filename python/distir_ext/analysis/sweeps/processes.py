@@ -1,4 +1,4 @@
-"""Configurations computed by several processes, and Ctrl-C while they are."""
+"""Computes configurations of a sweep in several processes, and handles Ctrl-C meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the expressions of kernels."""
+"""Functions that write TIR expressions of kernels: let bindings, casts, tests for NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of a kernel computed where they are read, as long as the expressions stay small.
+"""Inlines blocks of a kernel into their readers, as long as the expressions stay small.
 
 A block that is read k times in an expression is written out k times there, and so is what it reads:
 eight exponentials in a row, each of which uses its operand often, would become an expression that

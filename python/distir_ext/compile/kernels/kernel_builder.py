@@ -1,4 +1,4 @@
-"""A block builder that makes other kernels than a legalisation asks for."""
+"""Block builder that changes a legalisation's kernels: other operands, edited functions."""
 
 from __future__ import annotations
 

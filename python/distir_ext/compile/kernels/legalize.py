@@ -1,4 +1,4 @@
-"""From operators to kernels that compute what NumPy, JAX and torch do, for all targets."""
+"""Legalises operators to kernels that compute what NumPy, JAX and torch do, for all targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NaN goes through maxima, minima and comparisons, as in NumPy, JAX and torch.
+"""Legalisations that keep NaN in maxima, minima and comparisons, as NumPy, JAX and torch do.
 
 TVM takes x != y for x < y or y < x, and max(x, y) for y unless x > y, so that NaN is lost; its
 simplifier takes x == x for true, and y <= x for not (x < y), which NaN is an exception to; x * 0

@@ -1,4 +1,4 @@
-"""Operators in dtypes in which nothing computes them: one error names both, when they are built.
+"""Errors of `dx.build` for operators in dtypes that have no kernel.
 
 TVM fails on these in words of its own, most of which name no operator.
 """

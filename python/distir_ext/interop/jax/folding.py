@@ -1,4 +1,4 @@
-"""Constant folding of scalars while a program is read, such as counters of loops.
+"""Folds constant scalars of StableHLO, such as counters of loops, while a program is read.
 
 Only integers and booleans are folded: a float of NumPy need not be the float of a target. The
 same evaluation, with floats too, tells what a comparator of a sort or a reducer does.

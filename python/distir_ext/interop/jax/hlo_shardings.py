@@ -1,4 +1,4 @@
-"""The GSPMD shardings of a StableHLO module: ``mhlo.sharding``, in Shardy's words.
+"""Converts GSPMD's ``mhlo.sharding`` attributes in a StableHLO module to Shardy's shardings.
 
 HLO's texts name devices, not axes of a mesh. So there is one mesh for all texts of a module: one
 that the module or the user names, if all of them lie along its axes, or else the smallest that they

@@ -1,4 +1,6 @@
-"""Kernels for operations without an operator of Relax; the passes derive their sharding rules.
+"""Builds TIR kernels for StableHLO operations that Relax has no operator for.
+
+The passes derive their sharding rules from the kernels. Example:
 
     %0 = stablehlo.popcnt %x : tensor<8xi32>
 

@@ -1,4 +1,4 @@
-"""Values of a function while it is written, with known constants and sizes.
+"""StableHLO values as Relax expressions: delayed broadcasts, known constants and sizes.
 
 A value of StableHLO is a Relax expression here, or a ``Stretched`` one: StableHLO writes every
 broadcast in full, Relax's operators broadcast by themselves.

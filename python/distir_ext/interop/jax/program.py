@@ -1,4 +1,4 @@
-"""Programs while their functions are written: shared state, and the queue of functions."""
+"""State of an import from StableHLO: functions that are written, and those still queued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manual regions of a function that is written.
+"""Writes the manual regions (``shard_map``) of a function as Relax.
 
 Shardy writes a region as an operation with a body. GSPMD has no such operation: custom calls enter
 and leave a region value by value, and what is computed of a value that has entered is in it::

@@ -1,4 +1,4 @@
-"""Shardy's operations in a module that was written for HLO, as custom calls, made operations again.
+"""Rewrites the custom calls by which HLO states Shardy's operations as these operations.
 
 What an exporter writes for ``sdy.manual_computation``
 

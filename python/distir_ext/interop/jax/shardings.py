@@ -1,4 +1,4 @@
-"""The shardings of a StableHLO module, in the words of plans: a mesh, and dims."""
+"""Converts Shardy's shardings in a StableHLO module to meshes and dims of this package."""
 
 from __future__ import annotations
 

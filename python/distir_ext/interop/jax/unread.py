@@ -1,4 +1,4 @@
-"""Statements of a module that no annotation has: sharding rules, and unknown texts of Shardy's."""
+"""Warnings of what the importer ignores: stated sharding rules, and unknown texts of Shardy's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is wrong with the device configurations of a model, at once.
+"""Checks the device configurations of an ONNX model, and lists all violations.
 
 ``onnx.checker`` looks at none of it: it accepts six shards on four devices.
 """

@@ -1,4 +1,4 @@
-"""TVM's ONNX frontend, and which bindings of its module are which node.
+"""Imports a graph by TVM's ONNX frontend, and records the Relax bindings of each ONNX node.
 
 A node becomes a few bindings, whose variables TVM names as it likes, and outputs of shape
 operators become none. So a mark is emitted behind each node, an empty tuple, and the bindings

@@ -1,4 +1,4 @@
-"""Device configurations of an ``onnx_ir.Model`` that its proto cannot have.
+"""Faults in device configurations of an ``onnx_ir.Model`` that prevent writing it as a proto.
 
 onnx_ir binds a sharding to the objects of a value and of a configuration. These may be missing, or
 be others than the model's, of the same name; and a proto is not written of a model with some of

@@ -1,4 +1,4 @@
-"""Names of nodes in messages."""
+"""Labels of ONNX nodes for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports a model together with its device configuration."""
+"""Imports an ONNX model into Relax, annotated as one of its device configurations states."""
 
 from __future__ import annotations
 

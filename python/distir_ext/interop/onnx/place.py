@@ -1,4 +1,4 @@
-"""Puts the shardings of a plan into an imported function.
+"""Annotates an imported function with the shardings of an ONNX device configuration.
 
 A tensor of the model is a variable of the same name. Its sharding where it is made comes behind
 it, and what a node reads otherwise is annotated for this node alone::

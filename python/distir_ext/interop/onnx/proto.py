@@ -1,4 +1,4 @@
-"""Models in any of the forms that users have them in, and their nodes with what is known there."""
+"""Reads ONNX models from protos, onnx_ir models, files or bytes; visits nodes with known shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device configurations of a model, as data."""
+"""Reads the device configurations of an ONNX model into immutable data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-// Packs tensors into bounded pieces for a library's collectives.
+// Runs a communication library's collective in pieces of bounded size: packs a piece into a
+// buffer, starts the library on it, and unpacks the result.
 #include "runtime/communicators/cpu/packed_collective.h"
 
 #include <algorithm>
