@@ -13,7 +13,22 @@ except ImportError as error:
         "pip install 'distir-ext[torch]'"
     ) from error
 
+from distir_ext.interop.torch.generation.generator import Generator
+from distir_ext.interop.torch.generation.programs import PartitionedGenerator
+from distir_ext.interop.torch.generation.report import GenerationReport
+from distir_ext.interop.torch.generation.settings import Generation
 from distir_ext.interop.torch.importer import Imported, import_model, import_program
-from distir_ext.interop.torch.partition import Partitioned, partition
+from distir_ext.interop.torch.partition import partition
+from distir_ext.interop.torch.partitioned import Partitioned
 
-__all__ = ["Imported", "Partitioned", "import_model", "import_program", "partition"]
+__all__ = [
+    "Generation",
+    "GenerationReport",
+    "Generator",
+    "Imported",
+    "Partitioned",
+    "PartitionedGenerator",
+    "import_model",
+    "import_program",
+    "partition",
+]

@@ -110,7 +110,7 @@ def export(
                 return torch.export.export(
                     model, given, dict(named), dynamic_shapes=dynamic_shapes, strict=False
                 )
-            with _as_exports_need(model):
+            with as_exports_need(model):
                 return _export_transformers(model, given, named, dynamic_shapes)
     except Exception as error:
         raise ValueError(
@@ -186,7 +186,7 @@ def _unpacked(has_positions: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_exports_need(model: torch.nn.Module) -> Iterator[None]:
+def as_exports_need(model: torch.nn.Module) -> Iterator[None]:
     """Configures a model of transformers for its export, until the block ends."""
     before = [
         (config, name, getattr(config, name))

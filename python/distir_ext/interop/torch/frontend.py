@@ -13,6 +13,7 @@ from tvm import relax, sym
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from distir_ext.interop._lookups import with_bounded_lookups
+from distir_ext.interop.torch import cache_writes
 from distir_ext.interop.torch.constants import constant_values, without_repetitions
 from distir_ext.interop.torch.marks import OPERATOR
 from distir_ext.interop.torch.sizes import Sizes
@@ -64,6 +65,7 @@ class _Importer(ExportedProgramImporter):
         computed = {_operator(node): _never for node in self._constants}
         own: dict[str, Convert] = {
             OPERATOR: self._mark,
+            cache_writes.OPERATOR: self._write_cache,
             "embedding.default": self._look_up,
             "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
             "cumsum.default": functools.partial(self._add_up, self.convert_map["cumsum.default"]),
@@ -84,7 +86,7 @@ class _Importer(ExportedProgramImporter):
         for node in program.graph.nodes:
             if node.op != "call_function" or node in self._constants:
                 continue
-            if _operator(node) not in self.convert_map and _operator(node) != OPERATOR:
+            if _operator(node) not in (*self.convert_map, OPERATOR, cache_writes.OPERATOR):
                 unknown.setdefault(str(node.target), _place(node))
         if unknown:
             listed = ", ".join(f"{name} ({place})" for name, place in unknown.items())
@@ -170,6 +172,14 @@ class _Importer(ExportedProgramImporter):
         variable = self.block_builder.emit(self.env[value], str(name))
         self.marked.setdefault(str(name), []).append(str(variable.name))
         return variable
+
+    def _write_cache(self, node: fx.Node) -> relax.Var:
+        cache, values, start = (self.env[each] for each in node.args)
+        name, kernel = cache_writes.kernel(cache.ty, values.ty)
+        variable = self.block_builder.add_func(kernel, name)
+        return self.block_builder.emit(
+            relax.op.call_tir_inplace(variable, [cache, values, start], [0], cache.ty)
+        )
 
 
 def _sorted(convert: Convert, node: fx.Node) -> Any:
