@@ -13,6 +13,7 @@ except ImportError as error:
         "pip install 'distir-ext[torch]'"
     ) from error
 
+from distir_ext.interop.torch.generation.folders import FolderModel, model_of_folder
 from distir_ext.interop.torch.generation.generator import Generator
 from distir_ext.interop.torch.generation.programs import PartitionedGenerator
 from distir_ext.interop.torch.generation.report import GenerationReport
@@ -22,6 +23,7 @@ from distir_ext.interop.torch.partition import partition
 from distir_ext.interop.torch.partitioned import Partitioned
 
 __all__ = [
+    "FolderModel",
     "Generation",
     "GenerationReport",
     "Generator",
@@ -30,5 +32,6 @@ __all__ = [
     "PartitionedGenerator",
     "import_model",
     "import_program",
+    "model_of_folder",
     "partition",
 ]

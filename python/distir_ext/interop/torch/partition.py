@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from distir_ext.annotate.axes import Axes
 from distir_ext.annotate.named_plans import MIN_ELEMENTS
 from distir_ext.compile.entry import build
 from distir_ext.interop.torch.annotated import best_annotated, renamed, stated_plans, values_of
+from distir_ext.interop.torch.generation.folders import FolderModel, model_of_folder
 from distir_ext.interop.torch.generation.programs import partition_generation
 from distir_ext.interop.torch.generation.settings import Generation, as_generation
 from distir_ext.interop.torch.importer import check_model, import_with_names
@@ -23,7 +25,7 @@ from distir_ext.text.tracebacks import short_tracebacks
 
 @short_tracebacks
 def partition(
-    model: torch.nn.Module,
+    model: torch.nn.Module | FolderModel | str | os.PathLike[str],
     example_inputs: Any,
     mesh: Mesh | Any,
     plan: str | Mapping[str, Any] = "auto",
@@ -60,7 +62,9 @@ def partition(
     ``distir_ext.interop.torch`` says at level INFO what was sharded and what was not, and why.
 
     Args:
-        model: In evaluation mode. It is not changed.
+        model: In evaluation mode. It is not changed. With ``generation=`` also the path of a
+            folder of transformers, of whose safetensors each worker reads its part, or what
+            :func:`model_of_folder` returned.
         example_inputs: A tensor, tensors in order, or by name; see :func:`import_model`.
         mesh: The devices.
         plan: The plan.
@@ -85,7 +89,13 @@ def partition(
             one error that lists all keys that name nothing, with the nearest name, unknown styles,
             and styles that cannot be used on a parameter.
     """
+    weights = None
+    if generation is not None and isinstance(model, str | os.PathLike):
+        model = model_of_folder(model)
+    if generation is not None and isinstance(model, FolderModel):
+        model, weights = model
     check_model(model)
+    assert isinstance(model, torch.nn.Module)
     chosen = Axes(as_mesh(mesh, "the mesh to partition for"), dict(axes or {}))
     if generation is not None:
         if dynamic_shapes is not None:
@@ -103,6 +113,7 @@ def partition(
             memory_limit=memory_limit,
             target=target,
             options=options,
+            weights=weights,
         )
     names = ModelNames(model)
     stated, refused = stated_plans(model, names, plan, chosen, min_elements)

@@ -202,6 +202,42 @@ class _StatesAndSlots(_States, _Slots):
         _States.__init__(self, number_of_states)
 
 
+class _Recorded(cache_utils.CacheLayerMixin):  # type: ignore[misc]
+    """Keys and values of one layer, as the model computes them."""
+
+    def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
+        """Does nothing: there is nothing before."""
+
+    def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """Holds keys and values."""
+        self.keys, self.values = key_states, value_states
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Those of new tokens alone."""
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        """0: there is nothing before."""
+        return 0
+
+    def get_max_length(self) -> int:
+        """-1: there is no most."""
+        return -1
+
+
+def recording_cache(like: Any) -> Any:
+    """A cache that holds what the first tokens of an encoder-decoder give.
+
+    Args:
+        like: The cache that the model itself has made.
+    """
+    parts = (like.self_attention_cache, like.cross_attention_cache)
+    return cache_utils.EncoderDecoderCache(
+        *(cache_utils.Cache(layers=[_Recorded() for _ in part.layers]) for part in parts)
+    )
+
+
 def as_cache(
     tensors: Sequence[CacheTensor], values: Mapping[str, torch.Tensor], like: Any, start: Any
 ) -> Any:

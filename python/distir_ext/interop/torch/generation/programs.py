@@ -46,6 +46,9 @@ class PartitionedGenerator(Partitioned):
     cache_bytes_per_device: int
     """Memory of the caches of ``batch`` sequences on the device that holds most of them."""
 
+    weights: str | None = None
+    """The folder that has the weights; None if the model has them."""
+
     _own: list[Generator] = field(default_factory=list)
 
     def generator(
@@ -60,7 +63,8 @@ class PartitionedGenerator(Partitioned):
 
         Args:
             session: Has the devices of the mesh.
-            params: As for :meth:`Partitioned.load`: by default the model's own weights.
+            params: As for :meth:`Partitioned.load`: by default those of the folder that the model
+                is of, or the model's own.
             rename: As for :meth:`Partitioned.load`.
             strict: As for :meth:`Partitioned.load`.
 
@@ -70,6 +74,7 @@ class PartitionedGenerator(Partitioned):
         Raises:
             ValueError: As :meth:`Partitioned.load`, and all else that it raises.
         """
+        params = self.weights if params is None else params
         loaded = self.load(session, params, rename=rename, strict=strict)
         return Generator(self.layout, loaded, self.cache_bytes_per_device)
 
@@ -127,6 +132,7 @@ def partition_generation(
     memory_limit: float | None,
     target: Any,
     options: Mapping[str, Any],
+    weights: str | None,
 ) -> PartitionedGenerator:
     """Partitions a model as :func:`partition` does, into programs that generate.
 
@@ -175,6 +181,7 @@ def partition_generation(
         renamed(names, exported),
         layout,
         caches.bytes_per_device,
+        weights,
     )
 
 

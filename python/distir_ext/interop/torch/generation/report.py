@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 
 from distir_ext.text.display import Shown
@@ -40,6 +42,12 @@ class GenerationReport(Shown):
         """Tokens that decoding gives in a second; nan where there was one step."""
         decoded = self.new_tokens - self.sequences
         return decoded / self.decode_seconds if self.decode_seconds else float("nan")
+
+    def data(self) -> dict[str, float]:
+        """The figures by name, for JSON."""
+        found = dataclasses.asdict(self)
+        rate = self.tokens_per_second
+        return found if math.isnan(rate) else {**found, "tokens_per_second": rate}
 
     def __str__(self) -> str:
         return (

@@ -23,6 +23,7 @@ from distir_ext.interop.torch.generation.caches import (
     cache_of,
     find_tensors,
     held_by,
+    recording_cache,
 )
 from distir_ext.interop.torch.generation.masks import masks_of_slots
 from distir_ext.interop.torch.generation.settings import Generation
@@ -143,8 +144,8 @@ class Layout:
 
     def encode(self, **given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Keys and values of what the encoder takes, for the decoder's layers."""
-        outputs = _first_step(self.model, given, self.batch, 1)
-        cache = cache_of(outputs)
+        cache = recording_cache(self.like)
+        _first_step(self.model, {**given, self.cache_name: cache}, self.batch, 1)
         return held_by(cache, self.crossed)
 
 
