@@ -2,8 +2,9 @@
 
 ``prefill`` takes a prompt of any length and gives the caches; ``decode`` takes one token and the
 caches, and gives longer ones. Both use the same weights, and give the next token. A cache is a
-tensor (batch, positions, kv_heads, head_size), so its type says how it is sharded, and a session
-passes its shards from call to call without moving them.
+tensor (positions, batch, kv_heads, head_size), so its type says how it is sharded, and a session
+passes its shards from call to call without moving them. Positions come first, so that what is
+appended lies behind all that is there: on CPUs it is written there, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -70,16 +71,16 @@ class Attention(nn.Module):
         rows = (batch, sequence, c.kv_heads)
         q = rotate(op.reshape(self.q_proj(x), (*rows, c.group, c.head_size)), at)
         k = rotate(op.reshape(self.k_proj(x), (*rows, 1, c.head_size)), at)
-        k = op.reshape(k, (*rows, c.head_size))
-        v = op.reshape(self.v_proj(x), (*rows, c.head_size))
+        k = op.permute_dims(op.reshape(k, (*rows, c.head_size)), [1, 0, 2, 3])
+        v = op.permute_dims(op.reshape(self.v_proj(x), (*rows, c.head_size)), [1, 0, 2, 3])
         if cache is not None:
-            k, v = op.concat([cache[0], k], dim=1), op.concat([cache[1], v], dim=1)
+            k, v = op.concat([cache[0], k], dim=0), op.concat([cache[1], v], dim=0)
         held = (k, v)
-        length = k.shape[1]
+        length = k.shape[0]
 
         q = op.permute_dims(q, [0, 2, 3, 1, 4])  # (batch, kv_heads, group, sequence, head_size)
-        k = op.unsqueeze(op.permute_dims(k, [0, 2, 3, 1]), 2)  # (batch, kv_heads, 1, size, length)
-        v = op.unsqueeze(op.permute_dims(v, [0, 2, 1, 3]), 2)
+        k = op.unsqueeze(op.permute_dims(k, [1, 2, 3, 0]), 2)  # (batch, kv_heads, 1, size, length)
+        v = op.unsqueeze(op.permute_dims(v, [1, 2, 0, 3]), 2)
         heads = (batch, c.kv_heads, c.group)
         k = op.broadcast_to(k, (*heads, c.head_size, length))
         v = op.broadcast_to(v, (*heads, length, c.head_size))
@@ -158,7 +159,7 @@ class CachedLlama(nn.Module):
 
 def export(config: LlamaConfig, batch: int) -> tuple[tvm.IRModule, dict[str, tuple[int, ...]]]:
     """The functions ``prefill`` and ``decode``, and the shapes of the weights by name."""
-    cache = nn.spec.Tensor([batch, "cached", config.kv_heads, config.head_size], "float32")
+    cache = nn.spec.Tensor(["cached", batch, config.kv_heads, config.head_size], "float32")
     spec = {
         "prefill": {
             "ids": nn.spec.Tensor([batch, "sequence"], "int64"),

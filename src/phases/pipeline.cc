@@ -69,6 +69,7 @@ const Step kSteps[] = {
 const Step kCpuSteps[] = {
     {"DispatchMatmul",             kLowered,    kRuntime,    When::kAsked,   target::DispatchMatmul},
     {"DispatchConvolution",        kLowered,    kRuntime,    When::kAsked,   target::DispatchConvolution},
+    {"AppendInPlace",              kLowered,    kRuntime,    When::kAsked,   target::AppendInPlace},
     {"ShareResults",               kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
     {"ShareOperands",              kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
 };

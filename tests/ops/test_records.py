@@ -165,10 +165,13 @@ PATTERNS = {
     "target/products/contraction.cc": {"relax.matmul", "relax.einsum"},
     "target/products/products.cc": {
         "relax.add",
+        "relax.broadcast_to",
+        "relax.expand_dims",
         "relax.nn.gelu_tanh",
         "relax.nn.relu",
         "relax.permute_dims",
     },
+    "target/cpu/append_in_place.cc": {"relax.concat"},
     # What programs of the virtual machine allocate and call.
     "analysis/step_names.cc": {"relax.invoke_closure", "relax.invoke_pure_closure"},
     "analysis/program_steps.cc": {

@@ -64,6 +64,7 @@ NEEDS_PROGRAMS = [
     "LowerCCL",
     "DispatchMatmul",
     "DispatchConvolution",
+    "AppendInPlace",
     "ShareResults",
     "ShareOperands",
 ]

@@ -39,6 +39,15 @@ EQUATIONS = [
     ("badc,ecbd->dae", (5, 6, 7, 8), (9, 8, 5, 7)),
     ("ab,bc->ac", (300, 200), (200, 250)),
     ("abc,acd->abd", (9, 130, 70), (9, 70, 33)),
+    # Few rows or columns: whole registers and what is left of them, with strides of all kinds.
+    ("ab,cb->ac", (8, 131), (133, 131)),
+    ("ba,cb->ca", (70, 5), (33, 70)),
+    ("ab,bc->ac", (7, 70), (70, 150)),
+    ("ba,bc->ca", (40, 3), (40, 83)),
+    ("ab,cb->ac", (1, 300), (70, 300)),
+    ("bkgd,btkd->bkgt", (2, 3, 3, 37), (2, 67, 3, 37)),
+    ("bkgt,btkd->bkgd", (2, 3, 7, 67), (2, 67, 3, 83)),
+    ("aebf,cfeb->ac", (6, 4, 20, 5), (50, 5, 4, 20)),
 ]
 # Relative to the largest value: sums of up to 336 products, and one rounding to 16 bits.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}

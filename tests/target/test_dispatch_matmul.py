@@ -162,3 +162,66 @@ def test_products_in_branches():
     assert text.count("distir.runtime.einsum") == 2
     assert "permute_dims" not in text
     assert '"ab,cb->ac"' in text
+
+
+def test_operands_that_are_repeated_are_read_where_they_lie():
+    """Keys of a cache serve a group of queries each, without a copy for it; others use some."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(
+            q: R.Tensor((2, 4, 3, 1, 16), "float32"),
+            k: R.Tensor((2, "n", 4, 16), "float32"),
+            w: R.Tensor((16, 24), "float32"),
+            y: R.Tensor((40, 16), "float32"),
+        ):
+            n = T.int64()
+            with R.dataflow():
+                lv = R.permute_dims(k, axes=[0, 2, 3, 1])
+                lv1 = R.expand_dims(lv, axis=[2])
+                lv2 = R.broadcast_to(lv1, R.shape([2, 4, 3, 16, n]))
+                lv3 = R.matmul(q, lv2)
+                lv4 = R.broadcast_to(w, R.shape([2, 4, 3, 16, 24]))
+                lv5 = R.matmul(q, lv4)
+                lv6 = R.expand_dims(w, axis=[0])
+                lv7 = R.broadcast_to(lv6, R.shape([5, 16, 24]))
+                lv8 = R.matmul(y, lv7)
+                gv = (lv3, lv5, lv4, lv8)
+                R.output(gv)
+            return gv
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(
+            q: R.Tensor((2, 4, 3, 1, 16), "float32"),
+            k: R.Tensor((2, "n", 4, 16), "float32"),
+            w: R.Tensor((16, 24), "float32"),
+            y: R.Tensor((40, 16), "float32"),
+        ):
+            n = T.int64()
+            with R.dataflow():
+                lv3 = R.call_dps_packed(
+                    "distir.runtime.einsum",
+                    (q, k, R.str("abcde,afbe->abcdf")),
+                    out_ty=R.Tensor((2, 4, 3, 1, n), "float32"),
+                )
+                lv4 = R.broadcast_to(w, R.shape([2, 4, 3, 16, 24]))
+                lv5 = R.call_dps_packed(
+                    "distir.runtime.einsum",
+                    (q, w, R.str("abcde,ef->abcdf")),
+                    out_ty=R.Tensor((2, 4, 3, 1, 24), "float32"),
+                )
+                lv6 = R.expand_dims(w, axis=[0])
+                lv7 = R.broadcast_to(lv6, R.shape([5, 16, 24]))
+                lv8 = R.call_dps_packed(
+                    "distir.runtime.einsum",
+                    (y, lv7, R.str("ab,cbd->cad")),
+                    out_ty=R.Tensor((5, 40, 24), "float32"),
+                )
+                gv = (lv3, lv5, lv4, lv8)
+                R.output(gv)
+            return gv
+
+    check(Before, Expected)

@@ -24,7 +24,8 @@ def pipeline(
     """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
 
     TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` and
-    :func:`distir_ext.transform.DispatchConvolution` before it, a schedule for every kernel,
+    :func:`distir_ext.transform.DispatchConvolution` before it,
+    :func:`distir_ext.transform.AppendInPlace`, a schedule for every kernel,
     :func:`distir_ext.transform.ShareResults` and
     :func:`distir_ext.transform.ShareOperands`.
 
@@ -47,6 +48,7 @@ def passes(
     passes: list[tvm.transform.Pass] = [_keep_functions()]
     if blas and blas_library.LIBRARY is not None:
         passes += own("DispatchMatmul") + own("DispatchConvolution")
+    passes += own("AppendInPlace")
     passes += prepare_operators()
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [

@@ -20,6 +20,7 @@ from distir_ext.text.tracebacks import short_tracebacks
 
 __all__ = [
     "AnnotateSharding",
+    "AppendInPlace",
     "AssignStages",
     "AutoShard",
     "CutFusedWeights",
@@ -394,6 +395,18 @@ def DispatchConvolution() -> tvm.transform.Pass:  # noqa: N802
     targets.
     """
     return native_pass("DispatchConvolution")
+
+
+@short_tracebacks
+def AppendInPlace() -> tvm.transform.Pass:  # noqa: N802
+    """Parameters that are returned with more behind them become calls of the runtime.
+
+    ``R.concat((cache, new), axis)`` of a parameter, or of a field of one, whose result the function
+    returns, as decoding does with its caches. The runtime leaves room behind what it returns. Where
+    no dimension before ``axis`` is longer than 1, the next call writes there instead of copying the
+    cache; what it was given stays as it is. ``dx.build`` runs this pass for CPU targets.
+    """
+    return native_pass("AppendInPlace")
 
 
 @short_tracebacks

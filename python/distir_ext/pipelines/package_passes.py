@@ -21,7 +21,13 @@ from distir_ext.pipelines.registry import RegisteredPass, add_package_pass, opti
 OPTIMIZE = "OptimizeCollectives"
 SOURCE = "distir_ext"
 
-CPU_PASSES = ("DispatchMatmul", "DispatchConvolution", "ShareResults", "ShareOperands")
+CPU_PASSES = (
+    "DispatchMatmul",
+    "DispatchConvolution",
+    "AppendInPlace",
+    "ShareResults",
+    "ShareOperands",
+)
 """Passes that ``compile/cpu.py`` runs between passes of TVM."""
 
 

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/kernels/narrow_product.h"
+
 namespace distir::runtime {
 
 namespace {
@@ -178,6 +180,9 @@ void* FindBlasFunction(const std::string& name) {
 
 template <typename T>
 void MultiplyMatrices(const MatrixProduct& sizes, const T* a, const T* b, T* c, bool accumulate) {
+  if (IsNarrowProduct(sizes)) return MultiplyNarrow(sizes, a, b, c, accumulate);
+  if (const MatrixProduct swapped = Swapped(sizes); IsNarrowProduct(swapped))
+    return MultiplyNarrow(swapped, b, a, c, accumulate);
   const Functions<T>& blas = Blas::Get().Of<T>();
   if (blas && FitsBlas(sizes)) return MultiplyByBlas<T>(blas, sizes, a, b, c, accumulate ? 1 : 0);
   MultiplyByLoops(sizes, a, b, c, accumulate);

@@ -14,6 +14,7 @@
 #include <new>
 #include <system_error>
 
+#include "runtime/append.h"
 #include "runtime/communicators/result_memory.h"
 #include "runtime/kernels/format_list.h"
 #include "runtime/kernels/mapped_read.h"
@@ -131,6 +132,7 @@ ffi::Tensor NewHostTensor(const ffi::Shape& shape, DLDataType dtype) {
 /*! \brief Gives the system what this process keeps of the memory of tensors that are gone. */
 void ReturnMemory() {
   GatheredResults().FreeKept();
+  ExtendedTensors().FreeKept();
   // Virtual machines allocate from a pool that all of them share.
   if (auto clear = ffi::Function::GetGlobal("vm.builtin.memory_manager.clear")) {
     try {

@@ -15,6 +15,9 @@ namespace distir::target {
 ir::IRModule DispatchMatmul(const ir::IRModule& mod);
 /*! \brief Convolutions become calls of the runtime. */
 ir::IRModule DispatchConvolution(const ir::IRModule& mod);
+/*! \brief Parameters that are returned with more behind them become calls of the runtime, which
+ * appends in place. */
+ir::IRModule AppendInPlace(const ir::IRModule& mod);
 /*! \brief Results of collectives that are only read become tensors that threads may share. */
 ir::IRModule ShareResults(const ir::IRModule& mod);
 /*! \brief Operands of large collectives are made where other processes of the host see them. */

@@ -1,6 +1,7 @@
 // Finds the products of a function that a library computes, with what is folded into them.
 #include "target/products/products.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -62,8 +63,22 @@ bool HasColumns(const Contraction& contraction) {
 Products::Products(const ir::Function& function, const ProductLibrary& library)
     : library_(library), uses_(ir::CountUses(function)) {
   Visit(function.body());
+  DropUnused();
+}
+
+void Products::DropUnused() {
+  std::vector<const ffi::Object*> unused;
   for (const auto& [var, folded] : folded_uses_) {
-    if (folded == uses_[var]) dropped_.insert(var);
+    if (folded == uses_[var]) unused.push_back(var);
+  }
+  while (!unused.empty()) {
+    const ffi::Object* var = unused.back();
+    unused.pop_back();
+    dropped_.insert(var);
+    // A view of a view is not computed for it any more.
+    const ffi::Object* operand = views_.at(var).operand.get();
+    if (views_.count(operand) > 0 && ++folded_uses_[operand] == uses_[operand])
+      unused.push_back(operand);
   }
 }
 
@@ -89,22 +104,19 @@ void Products::Visit(const ir::SeqExpr& seq) {
 
 void Products::VisitCall(const ir::BindingBlock& block, const ir::Var& var, const ir::Call& call) {
   if (ir::IsOp(call.op(), "relax.permute_dims")) return VisitPermutation(block, var, call);
+  if (ir::IsOp(call.op(), "relax.expand_dims") || ir::IsOp(call.op(), "relax.broadcast_to"))
+    return VisitExpansion(block, var, call);
   if (library_.has_epilogues && VisitEpilogue(block, var, call)) return;
   const auto written = ReadContraction(call, var.ty());
   if (!written.has_value() || !Subscripts(*written).has_value()) return;
   const auto result = ir::TensorType::Cast(var.ty());
   Contraction folded = *written;
-  std::vector<const ffi::Object*> permuted;
+  std::vector<const ffi::Object*> viewed;
   for (int i = 0; i < 2; ++i) {
-    const Permutation* permutation = FindPermutation(block, folded.operands[i]);
-    if (permutation == nullptr) continue;
-    permuted.push_back(folded.operands[i].get());
-    for (size_t d = 0; d < permutation->axes.size(); ++d)
-      folded.labels[i][permutation->axes[d]] = written->labels[i][d];
-    folded.operands[i] = permutation->source;
+    if (Fold(block, i, &folded)) viewed.push_back(written->operands[i].get());
   }
   if (library_.refuses(folded, result) == nullptr) {
-    for (const ffi::Object* operand : permuted) ++folded_uses_[operand];
+    for (const ffi::Object* operand : viewed) ++folded_uses_[operand];
   } else if (const char* reason = library_.refuses(*written, result)) {
     ir::Skip("products", reason);
     return;
@@ -119,7 +131,7 @@ void Products::VisitPermutation(const ir::BindingBlock& block, const ir::Var& va
                                 const ir::Call& call) {
   ir::Expr source = call.args()[0];
   auto type = ir::TensorType::Cast(source.ty());
-  if (!ir::Var::Is(source) || !type.defined() || type.ndim() < 0) return;
+  if (!ir::Var::Is(source) || !type.defined() || !ir::HasKnownShape(type)) return;
   auto axes = rules::ReadAxes(ir::attrs::kPermuteDimsAxes(call.attrs()), type.ndim());
   if (!axes.has_value()) {
     axes.emplace();
@@ -133,7 +145,69 @@ void Products::VisitPermutation(const ir::BindingBlock& block, const ir::Var& va
     for (size_t d = 0; d < axes->size(); ++d) moved.result[d] = found->result[(*axes)[d]];
     if (library_.refuses(moved, result) == nullptr) return Move(source, var, block, moved);
   }
-  permutations_.emplace(var.get(), Permutation{source, *axes, block.get()});
+  AddView(block, var, source, *axes);
+}
+
+void Products::VisitExpansion(const ir::BindingBlock& block, const ir::Var& var,
+                              const ir::Call& call) {
+  const ir::Expr operand = call.args()[0];
+  const auto from = ir::TensorType::Cast(operand.ty()), to = ir::TensorType::Cast(var.ty());
+  if (!ir::Var::Is(operand) || !from.defined() || !to.defined()) return;
+  if (!ir::HasKnownShape(from) || !ir::HasKnownShape(to)) return;
+  std::vector<int> axes(to.ndim(), kNone);
+  if (ir::IsOp(call.op(), "relax.expand_dims")) {
+    const auto added = rules::ReadAxes(ir::attrs::kExpandDimsAxis(call.attrs()), to.ndim());
+    if (!added.has_value()) return;
+    int next = 0;
+    for (int d = 0; d < to.ndim(); ++d) {
+      if (!Has(*added, d)) axes[d] = next++;
+    }
+  } else {
+    const int more = to.ndim() - from.ndim();
+    for (int d = more; d < to.ndim(); ++d) {
+      const bool is_same = ir::SameDim(ir::ShapeOf(from)[d - more], ir::ShapeOf(to)[d]);
+      if (!is_same && ir::StaticDim(ir::ShapeOf(from)[d - more]) != 1) return;
+      axes[d] = d - more;
+    }
+  }
+  AddView(block, var, operand, std::move(axes));
+}
+
+void Products::AddView(const ir::BindingBlock& block, const ir::Var& var, const ir::Expr& operand,
+                       std::vector<int> axes) {
+  View view{operand, std::move(axes), operand, block.get()};
+  if (const View* inner = FindView(block, operand)) {
+    view.source = inner->source;
+    for (int& axis : view.axes) {
+      if (axis != kNone) axis = inner->axes[axis];
+    }
+  }
+  views_.emplace(var.get(), std::move(view));
+}
+
+bool Products::Fold(const ir::BindingBlock& block, int operand, Contraction* contraction) const {
+  const ir::Expr viewed = contraction->operands[operand];
+  const View* view = FindView(block, viewed);
+  if (view == nullptr) return false;
+  const auto& shape = ir::ShapeOf(ir::TensorType::Cast(viewed.ty()));
+  const auto& source = ir::ShapeOf(ir::TensorType::Cast(view->source.ty()));
+  const Labels& others = contraction->labels[1 - operand];
+  const auto& other = ir::ShapeOf(ir::TensorType::Cast(contraction->operands[1 - operand].ty()));
+  Labels labels(source.size());
+  for (size_t d = 0; d < view->axes.size(); ++d) {
+    const int label = contraction->labels[operand][d];
+    const int axis = view->axes[d];
+    if (axis != kNone) labels[axis] = label;
+    if (axis != kNone && ir::SameDim(source[axis], shape[d])) continue;
+    // The other operand says how often this one is read.
+    const auto found = std::find(others.begin(), others.end(), label);
+    if (found == others.end() || !Has(contraction->result, label)) return false;
+    const bool is_stated = ir::SameDim(other[found - others.begin()], shape[d]);
+    if (!is_stated && ir::StaticDim(shape[d]) != 1) return false;
+  }
+  contraction->labels[operand] = std::move(labels);
+  contraction->operands[operand] = view->source;
+  return true;
 }
 
 bool Products::VisitEpilogue(const ir::BindingBlock& block, const ir::Var& var,
@@ -175,14 +249,14 @@ bool Products::AddTerm(const ir::Expr& term, const ir::TensorType& type,
   return true;
 }
 
-const Products::Permutation* Products::FindPermutation(const ir::BindingBlock& block,
-                                                       const ir::Expr& operand) const {
-  auto found = permutations_.find(operand.get());
-  if (found == permutations_.end()) return nullptr;
-  const Permutation& permutation = found->second;
+const Products::View* Products::FindView(const ir::BindingBlock& block,
+                                         const ir::Expr& operand) const {
+  auto found = views_.find(operand.get());
+  if (found == views_.end()) return nullptr;
+  const View& view = found->second;
   // Variables of a dataflow block are not seen in others.
-  if (ir::DataflowVar::Is(permutation.source) && permutation.block != block.get()) return nullptr;
-  return &permutation;
+  if (ir::DataflowVar::Is(view.source) && view.block != block.get()) return nullptr;
+  return &view;
 }
 
 Contraction* Products::FindMovable(const ir::BindingBlock& block, const ir::Expr& value) {

@@ -3,32 +3,11 @@
 
 #include <cstring>
 
-// Sanitizers are not ready when the loader asks which of them it is.
-#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12 && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DISTIR_FOR_SEVERAL_CPUS \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define DISTIR_FOR_SEVERAL_CPUS
-#endif
-// Into each of the clones, with its instructions.
-#define DISTIR_INLINE inline __attribute__((always_inline))
+#include "runtime/kernels/vectors.h"
 
 namespace distir::runtime {
 
 namespace {
-
-// As many elements as the widest registers have; narrower ones are used in turns.
-template <typename T>
-struct Vector {
-  static constexpr int64_t kSize = 64 / sizeof(T);
-  typedef T Elements __attribute__((vector_size(64)));
-};
-
-template <typename T>
-DISTIR_INLINE void Load(const T* from, typename Vector<T>::Elements* to) {
-  std::memcpy(to, from, sizeof(*to));
-}
 
 template <typename T>
 struct Scaled {
