@@ -1,5 +1,6 @@
 """Running an executable on workers: global arrays in, global arrays out."""
 
+from distir_ext.session.prepared import PreparedFunction
 from distir_ext.session.session import (
     Hosts,
     Model,
@@ -17,6 +18,7 @@ __all__ = [
     "Hosts",
     "Model",
     "ModelFunction",
+    "PreparedFunction",
     "Ray",
     "Session",
     "ShardedArray",

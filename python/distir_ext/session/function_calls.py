@@ -302,12 +302,24 @@ class FunctionCalls:
             timed: Whether times are asked for.
         """
         held = calls[0].held
+        steps = self.steps(calls, order, in_flight)
+        outcomes = held.workers.run_programs(self.spec.name, steps, finishers, timed)
+        return dict(zip(order, outcomes, strict=True))
+
+    def steps(
+        self,
+        calls: Sequence[PreparedCall],
+        order: Sequence[VirtualStageOfCall],
+        in_flight: Sequence[int | None] | None = None,
+    ) -> list[ProgramStep]:
+        """The steps that :meth:`run` runs; their inputs are read when they run."""
+        held = calls[0].held
         step_of: dict[VirtualStageOfCall, int] = {each: step for step, each in enumerate(order)}
         first_of: dict[int, int] = {}
         for step, (_, call) in enumerate(order):
             first_of.setdefault(call, step)
         limits = {rank: each for rank, each in enumerate(in_flight or ()) if each is not None}
-        steps = [
+        return [
             ProgramStep(
                 [
                     ProgramPart(
@@ -327,8 +339,6 @@ class FunctionCalls:
             )
             for index, call in order
         ]
-        outcomes = held.workers.run_programs(self.spec.name, steps, finishers, timed)
-        return dict(zip(order, outcomes, strict=True))
 
     def _inputs(self, part: _Part, call: PreparedCall) -> list[Any]:
         inputs = [call.inputs[index] for index in part.inputs]
@@ -356,12 +366,12 @@ class FunctionCalls:
                     )
                 for leaf, value in zip(last.results, values, strict=True):
                     shards[leaf] = {**shards[leaf], **value} if shards[leaf] else value
-        return [
-            join(
-                call.held.workers, leaf, held, f'result {at} of "{spec.name}"', call.cutter.binding
-            )
-            for at, (leaf, held) in enumerate(zip(spec.result_leaves, shards, strict=True))
-        ]
+        return [self.join_leaf(leaf, call, held) for leaf, held in enumerate(shards)]
+
+    def join_leaf(self, leaf: int, call: PreparedCall, shards: Mapping[int, Any]) -> Any:
+        """One leaf of the global result of a call, by its index, of shards by device."""
+        spec, where = self.spec.result_leaves[leaf], f'result {leaf} of "{self.spec.name}"'
+        return join(call.held.workers, spec, shards, where, call.cutter.binding)
 
 
 def _given(number: int) -> str:

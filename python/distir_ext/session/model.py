@@ -21,6 +21,7 @@ from distir_ext.params.shards import write_shards
 from distir_ext.session.function_calls import FunctionCalls, LoadedFunction, Origin
 from distir_ext.session.microbatches import BatchDims
 from distir_ext.session.pipeline import Pipeline
+from distir_ext.session.prepared import PreparedFunction
 from distir_ext.session.profile import Profile
 from distir_ext.session.profiling import StepNames, profile_calls
 from distir_ext.session.sharded_array import ShardedArray
@@ -79,6 +80,20 @@ class ModelFunction(Shown):
             [call], [(index, 0) for index in range(self._spec.virtual_stages)]
         )
         return unflatten(self._spec.result, iter(self._calls.assemble(0, call, outcomes)))
+
+    @short_tracebacks
+    def prepare(self, *inputs: Any, **named: Any) -> PreparedFunction:
+        """The function with these inputs, which are checked once, for calls that are repeated.
+
+        Args:
+            *inputs: As for a call. Arrays of the host are read again in each call.
+            **named: Inputs by name.
+
+        Raises:
+            As a call, of its inputs.
+        """
+        call = self._calls.prepare(self._calls.in_order(inputs, named))
+        return PreparedFunction(self._calls, call)
 
     def pipeline(
         self,

@@ -109,19 +109,27 @@ class ShardedArray(Shown):
         Raises:
             RuntimeError: its workers were processes, and their session is closed.
         """
+        new_tensor = tvm_ffi.get_global_func("distir.runtime.new_host_tensor")
+        result = new_tensor(tvm_ffi.Shape(self._shape), self._spec.dtype)
+        self.gather_into(result)
+        return result
+
+    def gather_into(self, result: Any) -> None:
+        """Writes the global array to a row-major tensor of its shape and dtype on the host.
+
+        Raises:
+            RuntimeError: its workers were processes, and their session is closed.
+        """
         spec = self._spec
         device, first = next(iter(self._shards.items()))
-        new_tensor = tvm_ffi.get_global_func("distir.runtime.new_host_tensor")
-        result = new_tensor(tvm_ffi.Shape(self._shape), spec.dtype)
         if _decided_by_data(spec, first):
             result.copyfrom(self._workers.fetch({device: first})[device])
-            return result
+            return
         paste = tvm_ffi.get_global_func("distir.runtime.paste")
         holders = spec.holders(self._shards).values()
         found = self._workers.fetch({device: self._shards[device] for device in holders})
         for device, shard in found.items():
             paste(shard, result, tvm_ffi.Shape(spec.begin(device, self._shape)))
-        return result
 
     def numpy(self) -> Any:
         """The global array as a new NumPy array."""
@@ -151,6 +159,14 @@ class ShardedArray(Shown):
         if len(self._spec.device_ids) == 1:
             return f"{text}>"
         return f'{text}, placement "{self._spec.placement_text}">'
+
+    def with_shards(self, shards: Mapping[int, Any]) -> ShardedArray | None:
+        """The array of other shards; None unless they have the sizes and dtypes of these."""
+        for device, shard in self._shards.items():
+            other = shards.get(device)
+            if other is None or other.shape != shard.shape or other.dtype != shard.dtype:
+                return None
+        return ShardedArray(self._workers, self._spec, self._shape, shards)
 
     def shards_for(
         self, workers: Workers, spec: TensorSpec, where: str

@@ -304,6 +304,10 @@ class Workers(Lifecycle):
             As :meth:`run`.
         """
 
+    def repeated(self, name: str, steps: Sequence[ProgramStep]) -> Callable[[], list[StepOutcome]]:
+        """The steps as a function that runs them, for steps that are run many times."""
+        return lambda: self.run_programs(name, steps)
+
     @abstractmethod
     def fetch(self, tensors: Mapping[int, Any]) -> Mapping[int, Any]:
         """Brings tensors that stay with the workers to the host.

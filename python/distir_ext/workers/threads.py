@@ -131,6 +131,27 @@ class _Bound:
         return found
 
 
+@dataclass(frozen=True)
+class _Queued:
+    """A step as the native session takes it.
+
+    Attributes:
+        programs: By rank, or None.
+        arguments: By rank.
+        continues: By rank the step before it of the same call, or None.
+        keeps: Ranks that keep their results for another step.
+        after: By rank a step that the finishers must have ended before, or None.
+        finishers: Ranks.
+    """
+
+    programs: Any
+    arguments: Any
+    continues: Sequence[int | None]
+    keeps: tvm_ffi.Shape
+    after: Sequence[int | None]
+    finishers: tvm_ffi.Shape
+
+
 class ThreadWorkers(Workers):
     """Workers that are threads of this process, started by disco.
 
@@ -214,31 +235,52 @@ class ThreadWorkers(Workers):
     def _run_programs(
         self, name: str, steps: Sequence[ProgramStep], finishers: Sequence[int], timed: bool
     ) -> list[StepOutcome]:
-        last = tvm_ffi.Shape(tuple(finishers))
+        queued = [self._queued(step, finishers) for step in steps]
+        return self._run_queued(name, steps, queued, timed)
+
+    def repeated(self, name: str, steps: Sequence[ProgramStep]) -> Callable[[], list[StepOutcome]]:
+        queued = [self._queued(step, ()) for step in steps]
+        return lambda: self._in_turn(lambda: self._run_queued(name, steps, queued, False))
+
+    def _queued(self, step: ProgramStep, finishers: Sequence[int]) -> _Queued:
+        programs: list[Any] = [None] * self.num_workers
+        arguments: list[list[Any]] = [[]] * self.num_workers
+        continues: list[int | None] = [None] * self.num_workers
+        for part in step.parts:
+            native: _Bound = part.program.native
+            for rank in part.program.ranks:
+                programs[rank] = native.programs[rank]
+                arguments[rank] = native.arguments(rank, self.device_ids[rank], part.inputs)
+                continues[rank] = part.continues
+        keeps = [rank for part in step.parts if part.keeps for rank in part.program.ranks]
+        return _Queued(
+            tvm_ffi.convert(programs),
+            tvm_ffi.convert(arguments),
+            continues,
+            tvm_ffi.Shape(tuple(sorted(keeps))),
+            [step.after.get(rank) for rank in range(self.num_workers)],
+            tvm_ffi.Shape(tuple(finishers)),
+        )
+
+    def _run_queued(
+        self, name: str, steps: Sequence[ProgramStep], queued: Sequence[_Queued], timed: bool
+    ) -> list[StepOutcome]:
         jobs: list[Any] = []
-        for index, step in enumerate(steps):
-            programs: list[Any] = [None] * self.num_workers
-            arguments: list[list[Any]] = [[]] * self.num_workers
-            continues: list[Any] = [None] * self.num_workers
-            for part in step.parts:
-                native: _Bound = part.program.native
-                for rank in part.program.ranks:
-                    programs[rank] = native.programs[rank]
-                    arguments[rank] = native.arguments(rank, self.device_ids[rank], part.inputs)
-                    continues[rank] = None if part.continues is None else jobs[part.continues]
-            keeps = [rank for part in step.parts if part.keeps for rank in part.program.ranks]
-            after = [step.after.get(rank) for rank in range(self.num_workers)]
+        for index, (step, each) in enumerate(zip(steps, queued, strict=True)):
+            if index == step.call and len(steps) == 1:
+                jobs.append(self._submit(self._native, name, each.programs, each.arguments))
+                continue
             jobs.append(
                 self._submit_queued(
                     self._native,
                     name,
-                    programs,
-                    arguments,
+                    each.programs,
+                    each.arguments,
                     None if step.call == index else jobs[step.call],
-                    continues,
-                    tvm_ffi.Shape(tuple(sorted(keeps))),
-                    [None if each is None else jobs[each] for each in after],
-                    last,
+                    [None if of is None else jobs[of] for of in each.continues],
+                    each.keeps,
+                    [None if of is None else jobs[of] for of in each.after],
+                    each.finishers,
                 )
             )
         self._await(name, jobs)

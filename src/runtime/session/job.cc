@@ -28,7 +28,9 @@ ffi::Array<ffi::Any> JobObj::TakeKept(int rank) {
 void JobObj::WorkerDone(int rank) {
   std::lock_guard<std::mutex> lock(mutex_);
   done_.insert(rank);
-  changed_.notify_all();
+  // The controller wakes up once, not for every worker.
+  if (done_.size() == functions.size()) all_done_.notify_all();
+  if (num_waiting_for_some_ > 0) changed_.notify_all();
 }
 
 bool JobObj::Done(int rank) const {
@@ -38,16 +40,19 @@ bool JobObj::Done(int rank) const {
 
 bool JobObj::Wait(double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                           [this] { return done_.size() == functions.size(); });
+  return all_done_.wait_for(lock, std::chrono::duration<double>(seconds),
+                            [this] { return done_.size() == functions.size(); });
 }
 
 bool JobObj::WaitFor(const std::vector<int>& ranks, double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] {
+  ++num_waiting_for_some_;
+  const bool are_done = changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] {
     return std::all_of(ranks.begin(), ranks.end(),
                        [this](int rank) { return done_.count(rank) != 0; });
   });
+  --num_waiting_for_some_;
+  return are_done;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -71,7 +71,9 @@ class JobObj : public tvm::ffi::Object {
 
  private:
   mutable std::mutex mutex_;
+  std::condition_variable all_done_;
   std::condition_variable changed_;
+  int num_waiting_for_some_ = 0;
   std::set<int> done_;
 };
 
