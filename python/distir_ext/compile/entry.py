@@ -10,6 +10,7 @@ import tvm
 
 from distir_ext.annotate.named_plans import searched_plan
 from distir_ext.annotate.per_worker import workers_alike
+from distir_ext.compile import build_cache
 from distir_ext.compile.building import build_executable, check_target
 from distir_ext.native import tvm_log
 from distir_ext.native.modules import check_module
@@ -110,6 +111,10 @@ def build(
     TVM's own warnings while it compiles go to the logger ``distir_ext.tvm``, those that say nothing
     of the program at level INFO: ``logging.basicConfig(level=logging.INFO)`` shows them.
 
+    Programs for CPUs that were built before are read from the folder that the environment variable
+    ``DISTIR_EXT_CACHE`` names, if it is set; the logger ``distir_ext.cache`` says at level INFO
+    what is, and what is not.
+
     Args:
         mod: A module in any phase.
         target: Target of each worker: ``"llvm"``, ``"cuda"``, ``"nvidia/nvidia-h100"``,
@@ -144,7 +149,8 @@ def build(
         ValueError: the module has no sharding annotations, a pass refuses it, or one that ran
             behind LowerDistIR has changed what programs take or return; TVM knows no such target;
             there are redistributions that ``reshards`` does not allow; the CUDA compiler that is
-            installed does not know the target's architecture, or TVM is to make CUDA graphs.
+            installed does not know the target's architecture, or TVM is to make CUDA graphs; others
+            may write to the folder of ``DISTIR_EXT_CACHE``.
         TypeError: ``mod`` is no module, or ``target`` no target.
     """
     check_module(mod)
@@ -152,10 +158,26 @@ def build(
     check_target(target)
     chosen = _as_pipeline(pipeline)
     if per_worker:
-        mod = workers_alike(mod, devices)
-    elif devices is not None:
-        mod = searched_plan(mod, None, cluster, devices=devices)
-    apply_policy(mod, cluster, reshards, reshards_above)
-    return build_executable(
-        mod, target, cluster, blas=blas, pipeline=chosen, dump_dir=dump_dir, **options
+        mod, devices = workers_alike(mod, devices), None
+    if reshards != "allow":  # what it says of the module is said of a cached program, too
+        mod = mod if devices is None else searched_plan(mod, None, cluster, devices=devices)
+        devices = None
+        apply_policy(mod, cluster, reshards, reshards_above)
+
+    @tvm_log.captured()
+    def make() -> Any:
+        annotated = mod if devices is None else searched_plan(mod, None, cluster, devices=devices)
+        return build_executable(
+            annotated, target, cluster, blas=blas, pipeline=chosen, dump_dir=dump_dir, **options
+        )
+
+    return build_cache.built(
+        make,
+        mod,
+        dump_dir,
+        target=target,
+        cluster=cluster,
+        pipeline=chosen,
+        options=options,
+        stated={"blas": blas, "devices": devices},
     )

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
+from distir_ext.native import tvm_log
 from distir_ext.native.libraries import load_library
 from distir_ext.text.temporary import temporary_folder
 
@@ -60,12 +61,8 @@ def pack(exe: Any, module: Any) -> dict[str, Any]:
     if isinstance(exe, str | os.PathLike):
         return {"kind": _LIBRARY, "files": [Path(exe).read_bytes()]}
     compiled = getattr(exe, "mod", module)  # what jit() makes of some modules is linked already
-    if all(each.kind == "llvm" and not each.imports for each in compiled.imports):
-        files = []
-        for part, form in [(compiled, ""), *((each, "bc") for each in compiled.imports)]:
-            with _in_memory() as code:
-                part.write_to_file(str(code), form)
-                files.append(code.read_bytes())
+    files = bitcode_of(compiled)
+    if files is not None:
         return {"kind": _BITCODE, "files": files}
     if any(each.kind == "library" for each in compiled.imports):
         raise TypeError(
@@ -86,9 +83,34 @@ def unpack(packed: dict[str, Any]) -> Any:
             library = folder / "0.so"
             library.write_bytes(files[0])
             return tvm_ffi.load_module(str(library))
+    return from_bitcode(files)
+
+
+def bitcode_of(compiled: Any) -> list[bytes] | None:
+    """The files of :func:`from_bitcode`; None for a module with more than code of LLVM.
+
+    Args:
+        compiled: The module of an executable.
+    """
+    if any(each.kind != "llvm" or each.imports for each in compiled.imports):
+        return None
+    files = []
+    for part, form in [(compiled, ""), *((each, "bc") for each in compiled.imports)]:
+        with _in_memory() as code:
+            part.write_to_file(str(code), form)
+            files.append(code.read_bytes())
+    return files
+
+
+def from_bitcode(files: Sequence[bytes]) -> Any:
+    """The module of an executable.
+
+    Args:
+        files: The virtual machine's code and constants, then bitcode of LLVM.
+    """
     load_code = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
     load_bitcode = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")
-    with _in_memory(files[0]) as code:
+    with _in_memory(files[0]) as code, tvm_log.dropped():
         module = load_code(str(code))
     for each in files[1:]:
         with _in_memory(each) as bitcode:

@@ -6,21 +6,37 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import tvm_ffi
 
 from distir_ext.text.logs import package_logger
 
+_heard: ContextVar[tuple[list[str], ...]] = ContextVar("distir_ext_warnings", default=())
+
 
 def install() -> None:
     """Registers the sink that the native library looks up."""
-    logger = package_logger("distir_ext")
-
-    # Without a handler, Python prints the message alone, among those of other libraries.
-    def warn(message: str) -> None:
-        logger.warning("distir_ext: %s", message)
-
     tvm_ffi.register_global_func("distir.warn", warn)
+
+
+def warn(message: str) -> None:
+    """Logs a message of the native library."""
+    for each in _heard.get():
+        each.append(str(message))
+    # Without a handler, Python prints the message alone, among those of other libraries.
+    package_logger("distir_ext").warning("distir_ext: %s", message)
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """Collects the messages of the native library within the block."""
+    messages: list[str] = []
+    token = _heard.set((*_heard.get(), messages))
+    try:
+        yield messages
+    finally:
+        _heard.reset(token)
 
 
 @contextmanager

@@ -9,12 +9,14 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "security.md"
 R = "runtime/connection/test_"
 P = "runtime/processes/test_"
+C = "pipelines/test_build_cache.py::test_"
 PARTS = (
     "Strangers on the network",
     "Someone between",
     "A compromised worker or host",
     "Files from elsewhere",
     "A client with the token",
+    "Programs that were built before",
     "Tokens",
     "Copies that a launcher has started",
 )
@@ -111,6 +113,10 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "abi/test_hostile_plans.py::test_the_largest_plans",
         "abi/test_hostile_plans.py::test_text_that_is_nested_deep",
     ),
+    "The folder is made for you": (f"{C}others_cannot_put_a_program_into_the_cache",),
+    "Its files are for you": (f"{C}others_cannot_put_a_program_into_the_cache",),
+    "A file that is cut off": (f"{C}damage_is_built_anew",),
+    "A file is renamed": (f"{C}several_processes_at_once",),
     "On one machine all copies": (
         "launch/test_introductions.py::test_rank_0_listens_beyond_this_host_only_for_others",
     ),
