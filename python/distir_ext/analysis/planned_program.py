@@ -14,7 +14,13 @@ from distir_ext.native import cpu_target, tvm_log
 from distir_ext.native import nvidia as _nvidia
 
 # What changes neither arithmetic nor memory, and takes time for every kernel.
-_SCHEDULES = ("ScheduleKernels", "ApplyDefaultSchedule", "LoadTensorIntrinsics", "NameSteps")
+_SCHEDULES = (
+    "MergeKernels",
+    "ScheduleKernels",
+    "ApplyDefaultSchedule",
+    "LoadTensorIntrinsics",
+    "NameSteps",
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.kernel_values import fold_constants
 from distir_ext.compile.kernels.cpu_kernels import schedule_kernels
 from distir_ext.compile.kernels.cpu_math import legalizations
+from distir_ext.compile.kernels.equal_kernels import merge_kernels
 from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
 from distir_ext.compile.step_names import name_steps
 from distir_ext.native import blas_library
@@ -56,6 +57,7 @@ def passes(
         relax.transform.AnnotateTIROpPattern(),
         fold_constants(),
         fuse_kernels(),
+        merge_kernels(),
         _schedule_kernels(),
     ]
     passes += [
