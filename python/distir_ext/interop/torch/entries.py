@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from distir_ext.annotate.axes import Axes
@@ -111,9 +112,9 @@ def _batch(
         rank = int(param.ty.ndim)
         if not rank or str(param.ty.shape[0]) != str(batch):
             stated.notes.append(f"{param.name}: replicated, as it has no dimension of the batch")
-        elif str(batch).isdecimal() and int(str(batch)) < axes.size(axis):
+        elif isinstance(batch, tvm.tirx.IntImm) and int(batch) < axes.size(axis):
             stated.notes.append(
-                f"{param.name}: replicated, a batch of {batch} is fewer than the "
+                f"{param.name}: replicated, a batch of {int(batch)} is fewer than the "
                 f"{axes.size(axis)} devices of axis {axis!r}"
             )
         else:
