@@ -68,6 +68,7 @@ PYTHON_LAYERS = (
     "workers",
     "session",
     "saved",
+    "training",
     "explain",
     "analysis",
     "autosharding",

@@ -13,7 +13,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.native import library  # loads the native library, before all else  # noqa: F401
 
     # isort: split
-    from distir_ext import analysis, hints, interop, launch, pipelines, testing
+    from distir_ext import analysis, hints, interop, launch, pipelines, testing, training
     from distir_ext.annotate import collectives
     from distir_ext.annotate.constrain import barrier, constrain
     from distir_ext.annotate.manual import manual
@@ -49,6 +49,8 @@ if TYPE_CHECKING or not _command.waits:
         WorkerError,
         WorkerValue,
     )
+    from distir_ext.training import gradients as _gradients
+    from distir_ext.training.step import train_step
     from distir_ext.views import results as _results  # noqa: F401 - attaches tables and figures
     from distir_ext.views.visualize import Sharding, ShardingPicture, visualize
     from distir_ext.workers.backends import Backend, register_backend, unregister_backend
@@ -58,6 +60,7 @@ if TYPE_CHECKING or not _command.waits:
     installing.install()
     reports.install()
     pass_checks.install()
+    _gradients.install()
     _aliases.install()
 
 __all__ = [
@@ -117,6 +120,8 @@ __all__ = [
     "stages",
     "summary",
     "testing",
+    "train_step",
+    "training",
     "transform",
     "unregister_backend",
     "unregister_rule",

@@ -56,6 +56,7 @@ from distir_ext.structure.annotated_function import (
 )
 from distir_ext.structure.fused_parameters import fused_parameters
 from distir_ext.structure.fused_weights import Separated, reported, separate_weights
+from distir_ext.structure.training_state import state_fields
 from distir_ext.text.plan_names import SEARCHED, check_name
 from distir_ext.text.printable import message_text
 from distir_ext.text.spelling import did_you_mean
@@ -68,6 +69,7 @@ Plan: TypeAlias = Entries | str
 """Entries, or the name of a plan that finds them: ``"tp"``, ``"fsdp"`` or ``"auto"``."""
 
 _NAMES_IN_A_MESSAGE = 12
+_REST_OF_STATE = "the rest of the state"
 
 
 @short_tracebacks
@@ -139,6 +141,7 @@ def annotate(
         plan = named_plan(function, plan, Axes(named, {}, can_be_given=False), func, inputs)
     names = _Names(function, func)
     chosen = _match(_compile(plan), names)
+    plan = _with_state(function, plan, chosen, names)
 
     meshes = MeshTable(mod)
     marks: dict[Site, Mark] = {}
@@ -208,6 +211,30 @@ def _report(
     skipped = {"annotate": {"stated already": there}} if there else {}
     cut, whole = reported(separated)
     record("AnnotateSharding", {**done, **cut}, {**skipped, **whole}, seconds)
+
+
+def _with_state(
+    function: relax.Function,
+    plan: Entries,
+    chosen: dict[Site, tuple[str, Any]],
+    names: _Names,
+) -> Entries:
+    """Adds the state of a training step that no entry names: results as the parameters.
+
+    A field that belongs to a parameter of the model is sharded as that. All other fields are
+    replicated.
+    """
+    fields = state_fields(function)
+    sites = {site.label: (site, type_) for site, type_ in names.parameters.items()}
+    results = {site.label: (site, type_) for site, type_ in names.results.items()}
+    for field in fields:
+        site, type_ = sites[field.name]
+        owner = sites[field.owner or field.name][0]
+        if site not in chosen:
+            chosen[site] = (chosen[owner][0] if owner in chosen else _REST_OF_STATE, type_)
+        out, out_type = results[f"return.{field.result}"]
+        chosen.setdefault(out, (chosen[site][0], out_type))
+    return {**plan, _REST_OF_STATE: None} if fields else plan
 
 
 def _described(entry: Any) -> str:

@@ -179,6 +179,11 @@ class ModelFunction(Shown):
             found[param.name] = HeldArray(param.spec.with_sizes(sizes, where), shape, held)
         return found
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, in order."""
+        return tuple(param.name for param in self._spec.inputs)
+
     def check_open(self) -> None:
         """Raises RuntimeError, with the reason, if the workers are gone."""
         self._calls.workers.check_open()

@@ -1,0 +1,473 @@
+"""Training steps: of a forward function, its gradients and an optimiser, one function.
+
+A forward function ``main(x, w)`` becomes a function of a state and a batch, both flat::
+
+    main(state.params.w, state.velocity.w, state.step, state.nonfinite_steps,
+         x, target, learning_rate)
+      -> (state.params.w, state.velocity.w, state.step, state.nonfinite_steps,
+          loss, gradient_norm, nonfinite_steps)
+
+It is a Relax function like any other. The attribute ``distir.state`` says of each field of the
+state which parameter it belongs to, so that ``annotate`` shards what comes out as what goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from distir_ext.annotate.annotations import function_to_annotate
+from distir_ext.structure.annotated_function import bindings_of
+from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
+from distir_ext.text.printable import shown
+from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.training.differentiate import differentiated
+from distir_ext.training.losses import as_loss
+from distir_ext.training.optimizers import Optimizer, as_optimizer
+from distir_ext.training.state import LEARNING_RATE, LOSS_SCALE_ATTRIBUTE, NONFINITE_STEPS
+
+_LOW = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """Scaling of the loss, so that gradients in float16 do not vanish.
+
+    Each step in which a gradient or the loss is not finite leaves the state as it is, is counted in
+    ``nonfinite_steps``, and makes the scale smaller. (As ``torch.amp.GradScaler``.)
+
+    Attributes:
+        initial: The scale at first.
+        growth: Factor after ``interval`` steps that were finite.
+        backoff: Factor after a step that was not.
+        interval: Number of steps.
+    """
+
+    initial: float = 2.0**15
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+
+
+@dataclass(frozen=True)
+class _Param:
+    """A parameter that is trained.
+
+    Attributes:
+        name: In the forward function.
+        var: There.
+        state: Of the step: its value in the precision of the state.
+    """
+
+    name: str
+    var: relax.Var
+    state: relax.Var
+
+
+@short_tracebacks
+def train_step(
+    mod: tvm.IRModule,
+    loss: Any = None,
+    optimizer: Any = "sgd",
+    params: Sequence[str] | None = None,
+    *,
+    func: str = "main",
+    targets: Mapping[str, relax.Type] | None = None,
+    clip: float | None = None,
+    loss_scale: LossScale | float | None = None,
+    legalize: bool = False,
+) -> tvm.IRModule:
+    """Makes a forward function a training step: gradients, optimiser, new state.
+
+    Parameters in float16 or bfloat16 have float32 master weights in the state; the step casts
+    them. The learning rate is the last input, a float32 scalar, so a schedule is what the
+    caller passes.
+
+    Args:
+        mod: The module; it is not changed. Functions that ``func`` calls are to be inlined.
+        loss: A name (``"mse"``, ``"l1"``, ``"cross_entropy"`` of logits and int64 classes), a loss
+            of ``tvm.relax.training``, or a function of the predictions and the targets. None: the
+            first result of ``func`` is the loss.
+        optimizer: One of :mod:`distir_ext.training`, its name, or one of ``tvm.relax.training``,
+            of which all but the learning rate is taken.
+        params: Names of the parameters that are trained; all others are inputs. None: the weights,
+            those behind the function's attribute ``num_input``.
+        func: Name of the forward function.
+        targets: Types of the targets by name, where the loss does not say what they are.
+        clip: The largest norm of all gradients together; larger ones are scaled down to it.
+        loss_scale: The loss is multiplied by it before gradients are taken, and gradients are
+            divided by it: a number that stays, or a :class:`LossScale`.
+        legalize: Whether ``LegalizeOps`` is run on the step. Plans need not have it.
+
+    Returns:
+        A module with one function, ``main``. Its parameters are the fields of the state
+        (``state.params.<name>``, ``state.<slot>.<name>`` and scalars), the inputs of ``func``, the
+        targets and ``learning_rate``. It returns the new state in the same order, then the loss,
+        the norm of the gradients (before clipping), the number of steps so far in which the loss or
+        a gradient was not finite, and further results of ``func``.
+
+    Raises:
+        ValueError: There is no such function or parameter, or none is trained; the loss is not a
+            scalar of floats, or does not depend on a parameter; an operator on the way has no
+            gradient; the function has branches; names repeat; a number is out of range.
+        TypeError: A loss or an optimiser is none.
+    """
+    function = function_to_annotate(mod, func)
+    chosen = as_optimizer(optimizer)
+    _check_numbers(clip, loss_scale)
+    trained = [_param(each, func) for each in _trained(function, params, func)]
+    builder = _Builder(function, func, trained, chosen)
+    builder.forward(loss, targets, loss_scale)
+    step = builder.step(clip, loss_scale)
+    result = tvm.IRModule({"main": step}, global_infos=mod.global_infos)
+    for var, other in mod.functions_items():
+        if isinstance(other, tvm.tirx.PrimFunc):
+            result[var] = other
+    result = relax.transform.CanonicalizeBindings()(result)
+    result = relax.transform.DeadCodeElimination(["main"])(result)
+    return relax.transform.LegalizeOps()(result) if legalize else result
+
+
+def _check_numbers(clip: float | None, loss_scale: LossScale | float | None) -> None:
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip is {clip!r}, not a norm above 0")
+    scale = loss_scale.initial if isinstance(loss_scale, LossScale) else loss_scale
+    if scale is not None and not 0 < scale < float("inf"):
+        raise ValueError(f"loss_scale is {scale!r}, not a finite number above 0")
+
+
+def _trained(function: relax.Function, params: Sequence[str] | None, func: str) -> list[relax.Var]:
+    known = {str(each.name): each for each in function.params}
+    if len(known) < len(function.params):
+        raise ValueError(f"several parameters of {func} have one name: {', '.join(known)}")
+    if params is None:
+        if function.attrs is None or "num_input" not in function.attrs:
+            raise ValueError(
+                f"{func} does not say which of its parameters are trained: params=[..] names them, "
+                f"of {', '.join(known)}"
+            )
+        chosen = list(function.params)[int(function.attrs["num_input"]) :]
+        chosen = [each for each in chosen if _float_of(each) is not None]
+    else:
+        if isinstance(params, str):
+            raise ValueError(f"params is {params!r}, not a list of names")
+        for name in params:
+            if name not in known:
+                raise ValueError(
+                    f"params has {name!r}, which is no parameter of {func}"
+                    f"{did_you_mean(name, known)}"
+                )
+        chosen = [each for name, each in known.items() if name in set(params)]
+    if not chosen:
+        raise ValueError(f"no parameter of {func} is trained")
+    return chosen
+
+
+def _float_of(var: relax.Var) -> str | None:
+    dtype = getattr(var.ty, "dtype", None)
+    return str(dtype) if dtype is not None and "float" in str(dtype) else None
+
+
+def _param(var: relax.Var, func: str) -> _Param:
+    dtype = _float_of(var)
+    if dtype is None or var.ty.shape is None:
+        raise ValueError(
+            f"parameter {shown(str(var.name))} of {func} is {var.ty}, which cannot be trained: it "
+            "is no tensor of floats with a shape"
+        )
+    name = str(var.name)
+    state = relax.TensorType(var.ty.shape, "float32" if dtype in _LOW else dtype)
+    return _Param(name, var, relax.Var(f"{STATE}params.{name}", state))
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of the state.
+
+    Attributes:
+        var: Parameter of the step.
+        owner: Index of the field with the parameter that it belongs to; -1 for scalars.
+    """
+
+    var: relax.Var
+    owner: int = -1
+
+
+class _Builder:
+    """Writes one step."""
+
+    def __init__(
+        self,
+        function: relax.Function,
+        func: str,
+        trained: Sequence[_Param],
+        optimizer: Optimizer,
+    ) -> None:
+        self._function = function
+        self._func = func
+        self._trained = trained
+        self._optimizer = optimizer
+        self._builder = relax.BlockBuilder()
+        names = {each.name for each in trained}
+        self._inputs = [each for each in function.params if str(each.name) not in names]
+        self._targets: list[relax.Var] = []
+
+    def _emit(self, value: relax.Expr) -> relax.Var:
+        return value if isinstance(value, relax.Var) else self._builder.emit(value)
+
+    def forward(
+        self,
+        loss: Any,
+        targets: Mapping[str, relax.Type] | None,
+        loss_scale: LossScale | float | None,
+    ) -> None:
+        """Writes the function that returns the loss, and differentiates it."""
+        builder = self._builder
+        self._scale_var = None
+        if isinstance(loss_scale, LossScale):
+            self._scale_var = relax.Var(f"{STATE}loss_scale", relax.TensorType((), "float32"))
+        bindings = list(bindings_of(self._function.body))
+        for each in bindings:
+            if isinstance(each.value, relax.If):
+                raise ValueError(
+                    f"{self._func} has a branch, {shown(str(each.var.name))}, which has no gradient"
+                )
+        inputs = [*(each.state for each in self._trained), *self._inputs]
+        builder.begin_scope(inputs if self._scale_var is None else [*inputs, self._scale_var])
+        builder._begin_dataflow_block()
+        try:
+            written = self._written(bindings, loss, targets, loss_scale)
+        finally:
+            block = builder._end_block()
+            builder.end_scope()
+        params = [*inputs, *self._targets]
+        if self._scale_var is not None:
+            params.append(self._scale_var)
+        values = relax.Tuple(written)
+        body = relax.SeqExpr([block], values)
+        relax.expr._update_type(body, values.ty)
+        forward = relax.Function(params, body, values.ty)
+        self._adjoint, self._results, self._gradients = differentiated(
+            forward, {each.name: each.state for each in self._trained}, self._func
+        )
+        # It has parameters of its own.
+        mine = iter(self._adjoint.params)
+        self._trained = [replace(each, state=next(mine)) for each in self._trained]
+        self._inputs = [next(mine) for _ in self._inputs]
+        self._targets = [next(mine) for _ in self._targets]
+        self._scale_var = next(mine, None)
+
+    def _written(
+        self,
+        bindings: Sequence[relax.Binding],
+        loss: Any,
+        targets: Mapping[str, relax.Type] | None,
+        loss_scale: LossScale | float | None,
+    ) -> list[relax.Expr]:
+        builder = self._builder
+        for each in self._trained:
+            value: relax.Expr = each.state
+            if each.state.ty.dtype != each.var.ty.dtype:
+                value = relax.op.astype(each.state, str(each.var.ty.dtype))
+            builder.emit_normalized(relax.VarBinding(each.var, builder.normalize(value)))
+        tuples: dict[relax.Var, relax.Expr] = {}
+        for binding in bindings:
+            builder.emit_normalized(binding)
+            tuples[binding.var] = binding.value
+        result: relax.Expr = self._function.body.body
+        while isinstance(result, relax.Var) and isinstance(
+            tuples.get(result), relax.Tuple | relax.Var
+        ):
+            result = tuples[result]
+        if isinstance(result, relax.Tuple):
+            values = [self._emit(field) for field in result.fields]
+        elif isinstance(result.ty, relax.TupleType):
+            values = [
+                builder.emit(relax.TupleGetItem(result, index))
+                for index in range(len(result.ty.fields))
+            ]
+        else:
+            values = [self._emit(result)]
+        if loss is None:
+            found, others = values[0], values[1:]
+        else:
+            stated = as_loss(loss, values, targets, self._func)
+            self._targets = list(stated.targets)
+            found = self._emit(builder.normalize(stated.write(self._emit, values)))
+            others = values[stated.predictions :] if stated.predictions < len(values) else []
+        _check_loss(found, self._func, loss)
+        scaled: relax.Expr = found
+        factor = self._factor(loss_scale)
+        if factor is not None:
+            scaled = relax.op.multiply(relax.op.astype(found, "float32"), factor)
+        # Gradient wants its target to be no other result.
+        first = builder.emit_output(scaled if factor is not None else found)
+        return [first, *(builder.emit_output(each) for each in (found, *others))]
+
+    def _factor(self, loss_scale: LossScale | float | None) -> relax.Expr | None:
+        if isinstance(loss_scale, LossScale):
+            return self._scale_var
+        return None if loss_scale is None else relax.const(float(loss_scale), "float32")
+
+    def step(self, clip: float | None, loss_scale: LossScale | float | None) -> relax.Function:
+        """Writes the optimiser behind the gradients."""
+        builder = self._builder
+        state = self._state(loss_scale)
+        rate = relax.Var(LEARNING_RATE, relax.TensorType((), "float32"))
+        inputs = [*self._inputs, *self._targets, rate]
+        params = [*(field.var for field in state), *inputs]
+        _check_names(params, self._func)
+        builder.begin_scope(params)
+        builder._begin_dataflow_block()
+        try:
+            new, metrics = self._updates(state, rate, clip, loss_scale)
+            results = [builder.emit_output(each) for each in (*new, *metrics)]
+        finally:
+            block = builder._end_block()
+            builder.end_scope()
+        others = self._results[2:]
+        value = relax.Tuple([*results, *others])
+        body = relax.SeqExpr([*self._adjoint.body.blocks, block], value)
+        relax.expr._update_type(body, value.ty)
+        owners = [field.owner for field in state]
+        step = relax.Function(params, body, value.ty).with_attr("global_symbol", "main")
+        if isinstance(loss_scale, LossScale):
+            step = step.with_attr(LOSS_SCALE_ATTRIBUTE, str(float(loss_scale.initial)))
+        return step.with_attr(STATE_ATTRIBUTE, owners)
+
+    def _state(self, loss_scale: LossScale | float | None) -> list[_Field]:
+        fields = [_Field(each.state, at) for at, each in enumerate(self._trained)]
+        for slot in self._optimizer.slots:
+            fields += [
+                _Field(relax.Var(f"{STATE}{slot}.{each.name}", each.state.ty), at)
+                for at, each in enumerate(self._trained)
+            ]
+        for name in self._optimizer.scalars:
+            fields.append(_Field(relax.Var(f"{STATE}{name}", relax.TensorType((), "float32"))))
+        counters = ["step", NONFINITE_STEPS]
+        if isinstance(loss_scale, LossScale):
+            fields.append(_Field(self._scale_var))
+            counters.append("finite_steps")
+        counter = relax.TensorType((), "int32")
+        fields += [_Field(relax.Var(f"{STATE}{name}", counter)) for name in counters]
+        return fields
+
+    def _updates(
+        self,
+        state: Sequence[_Field],
+        rate: relax.Var,
+        clip: float | None,
+        loss_scale: LossScale | float | None,
+    ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+        """The new state and the metrics."""
+        emit = self._emit
+        old = {str(field.var.name)[len(STATE) :]: field.var for field in state}
+        gradients = list(self._gradients)
+        factor = self._factor(loss_scale)
+        if factor is not None:
+            inverse = emit(relax.op.divide(relax.const(1.0, "float32"), factor))
+            gradients = [
+                emit(relax.op.multiply(each, self._as(inverse, each))) for each in gradients
+            ]
+        wide = max((str(each.ty.dtype) for each in gradients), key=lambda name: name == "float64")
+        squares = [
+            relax.op.astype(emit(relax.op.sum(emit(relax.op.multiply(each, each)))), wide)
+            if str(each.ty.dtype) != wide
+            else emit(relax.op.sum(emit(relax.op.multiply(each, each))))
+            for each in gradients
+        ]
+        total = squares[0]
+        for each in squares[1:]:
+            total = emit(relax.op.add(total, each))
+        norm = emit(relax.op.sqrt(total))
+        loss = self._results[1]
+        finite = emit(
+            relax.op.logical_and(
+                emit(relax.op.isfinite(norm)),
+                emit(relax.op.isfinite(emit(relax.op.astype(loss, "float32")))),
+            )
+        )
+        if clip is not None:
+            # As torch.nn.utils.clip_grad_norm_.
+            part = relax.op.divide(
+                relax.const(clip, wide), relax.op.add(norm, relax.const(1e-6, wide))
+            )
+            part = emit(relax.op.minimum(part, relax.const(1.0, wide)))
+            gradients = [emit(relax.op.multiply(each, self._as(part, each))) for each in gradients]
+        scalars = self._optimizer.new_scalars(
+            emit, {name: old[name] for name in self._optimizer.scalars}
+        )
+        new: dict[str, relax.Expr] = dict(scalars)
+        for param, gradient in zip(self._trained, gradients, strict=True):
+            slots = {slot: old[f"{slot}.{param.name}"] for slot in self._optimizer.slots}
+            like = param.state
+            cast = {name: self._as(value, like) for name, value in scalars.items()}
+            value, kept = self._optimizer.update(
+                emit, like, gradient, slots, self._as(rate, like), cast
+            )
+            new[f"params.{param.name}"] = value
+            new.update({f"{slot}.{param.name}": each for slot, each in kept.items()})
+        one = relax.const(1, "int32")
+        new["step"] = emit(relax.op.add(old["step"], one))
+        if isinstance(loss_scale, LossScale):
+            self._rescale(loss_scale, finite, old, new)
+        bad = emit(relax.op.subtract(one, emit(relax.op.astype(finite, "int32"))))
+        new[NONFINITE_STEPS] = emit(relax.op.add(old[NONFINITE_STEPS], bad))
+        in_order = [new[str(field.var.name)[len(STATE) :]] for field in state]
+        return in_order, [loss, norm, new[NONFINITE_STEPS]]
+
+    def _rescale(
+        self,
+        loss_scale: LossScale,
+        finite: relax.Expr,
+        old: Mapping[str, relax.Var],
+        new: dict[str, relax.Expr],
+    ) -> None:
+        """Keeps the state of before where a gradient was not finite, and changes the scale."""
+        emit = self._emit
+        for name, value in new.items():
+            new[name] = emit(relax.op.where(finite, value, old[name]))
+        zero = relax.const(0, "int32")
+        number = emit(relax.op.add(old["finite_steps"], relax.const(1, "int32")))
+        full = emit(relax.op.greater_equal(number, relax.const(loss_scale.interval, "int32")))
+        scale = old["loss_scale"]
+        larger = emit(relax.op.multiply(scale, relax.const(loss_scale.growth, "float32")))
+        smaller = emit(relax.op.multiply(scale, relax.const(loss_scale.backoff, "float32")))
+        grown = emit(relax.op.where(full, larger, scale))
+        new["loss_scale"] = emit(relax.op.where(finite, grown, smaller))
+        kept = emit(relax.op.where(full, zero, number))
+        new["finite_steps"] = emit(relax.op.where(finite, kept, zero))
+
+    def _as(self, value: relax.Expr, like: relax.Expr) -> relax.Expr:
+        if str(value.ty.dtype) == str(like.ty.dtype):
+            return value
+        return self._emit(relax.op.astype(value, str(like.ty.dtype)))
+
+
+def _check_loss(loss: relax.Var, func: str, stated: Any) -> None:
+    type_ = loss.ty
+    is_scalar = (
+        isinstance(type_, relax.TensorType) and type_.shape is not None and len(type_.shape) == 0
+    )
+    if is_scalar and _float_of(loss) is not None:
+        return
+    source = f"the first result of {func}" if stated is None else "the loss"
+    raise ValueError(
+        f"{source} is {type_}, not a scalar of floats, which gradients are taken of; reduce it "
+        "with R.mean or R.sum" + (", or state loss=" if stated is None else "")
+    )
+
+
+def _check_names(params: Sequence[relax.Var], func: str) -> None:
+    names = [str(each.name) for each in params]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(
+            f"the training step of {func} would have several inputs {repeated[0]!r}; rename the "
+            f"parameter of {func}, or state targets= with other names"
+        )
