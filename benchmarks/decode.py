@@ -93,7 +93,7 @@ class Ours:
 
 
 class Jax:
-    """The same in JAX, in a process of its own."""
+    """Steps of JAX on the same model, in a process of its own."""
 
     def __init__(self, row: Row, steps: int) -> None:
         script = Path(__file__).parent / "models" / "jax_decode.py"

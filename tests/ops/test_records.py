@@ -261,6 +261,9 @@ PYTHON_PATTERNS = {
     "interop/_lookups.py": relax_names(
         "gather_elements gather_nd index_put index_tensor scatter_elements scatter_nd take"
     ),
+    # Gradients of TVM's that are corrected, and moments of an optimiser, which are named so.
+    "training/gradients.py": {"relax.nn.conv2d", "relax.take"},
+    "training/optimizers.py": {"relax.mean", "relax.square"},
     # What an imported loop counts down by.
     "interop/jax/export/loops.py": {"relax.equal", "relax.subtract"},
 }

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from distir_ext.text.tracebacks import short_tracebacks
+
 
 class FolderModel(NamedTuple):
     """A model of a folder."""
@@ -21,6 +23,7 @@ class FolderModel(NamedTuple):
     touched then. None if the model holds its weights."""
 
 
+@short_tracebacks
 def model_of_folder(folder: str | os.PathLike[str], dtype: str | None = None) -> FolderModel:
     """The model that a folder of transformers has: ``config.json`` and safetensors.
 
