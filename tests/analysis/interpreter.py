@@ -1,4 +1,4 @@
-"""Counts what a kernel does by doing it: every loop turn by turn."""
+"""Counts a kernel's operations by interpreting all its loop iterations."""
 
 from __future__ import annotations
 

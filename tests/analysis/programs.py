@@ -1,4 +1,4 @@
-"""Programs whose costs are known, or that do what makes costs hard to know."""
+"""Programs with known costs, and programs whose costs are hard to compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations and bytes are exact: as closed forms, and as kernels that are run turn by turn say."""
+"""Counts of operations and bytes, compared with closed forms and with interpreted kernels."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kernels that are timed by themselves, and simulations that use their times."""
+"""Kernels that are timed one by one, and simulations that use their times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that are planned once for several equal ones, against modules planned as they are."""
+"""Steps of functions that are planned once for several equal ones, compared with full planning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intermediates are sharded where a program is written; what is built prints and computes alike."""
+"""dx.constrain on intermediate values in BlockBuilder, nn and TVMScript: text and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharded weights that hold several: which of them annotate cuts, and which stay whole."""
+"""Sharded fused weights: those that annotate cuts into blocks, and those that it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ShardingMutator: a subclass says where, the annotations and meshes follow."""
+"""ShardingMutator: a subclass names shardings of calls, the base class writes annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans name results and variables too, and which parameters are inputs; repetitions are told."""
+"""Plans that name results, variables and inputs; warnings for values annotated twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes are one line that names the thing in the user's words, with what is like it."""
+"""Errors of commands: one line with the user's argument and the most similar names."""
 
 import pytest
 from tests.cli.conftest import SHARDED

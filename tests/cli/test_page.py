@@ -1,4 +1,4 @@
-"""The page of a report refers to nothing else, and a browser shows it without complaint."""
+"""HTML page of a report: no external references, and no errors in a browser."""
 
 from __future__ import annotations
 

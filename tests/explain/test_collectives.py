@@ -1,4 +1,4 @@
-"""An explanation names any collective that gives a variable."""
+"""Explanations of variables that are results of collectives, for every kind of collective."""
 
 import tvm
 from tvm import relax

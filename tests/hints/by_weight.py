@@ -1,4 +1,4 @@
-"""Hints without the names of layers, to be compared."""
+"""Maps weights to their hints without names of layers, to compare two sets of hints."""
 
 from distir_ext.hints.resolution import resolve
 

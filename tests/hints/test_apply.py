@@ -1,4 +1,4 @@
-"""Modules as hints shard them compute what they did, and communicate what textbooks say."""
+"""Modules that hints have sharded: unchanged results, and the textbook's communication."""
 
 from __future__ import annotations
 

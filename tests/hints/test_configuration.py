@@ -1,4 +1,4 @@
-"""Hints as YAML and as Python: what is right stays, what is wrong is said with its place."""
+"""Hints as YAML and as Python: round trips, and errors that name the place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of hints passes for what is right, and for nothing else."""
+"""Verification of hints: right hints pass, and wrong ones fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that come back to meshes that they have left."""
+"""Programs whose values return to an earlier mesh, as in interleaved pipelines."""
 
 from tests.meshes import meshes
 from tvm import relax

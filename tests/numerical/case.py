@@ -1,4 +1,4 @@
-"""One operator call to check, and what sharding it means, written down apart from the rules.
+"""One operator call to check, with its expected sharding behaviour, independent of the rules.
 
 ``letters`` name the factors of each dimension as in an einsum: the same letter in two tensors is
 the same factor, ``.`` is a dimension that no factor shards, and ``(ab)`` is one dimension made of

@@ -1,4 +1,4 @@
-"""Operators that TVM does not compute by itself, in terms of operators that it does.
+"""Computes operators that TVM has no kernel for by other operators.
 
 Some operators are only computed inside others, dropped in passes of their own, or left to
 libraries.

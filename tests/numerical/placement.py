@@ -1,4 +1,4 @@
-"""Meshes, placements, and what the letters of a case say about a call's sharding."""
+"""Meshes, placements, and the letters by which a case states a call's sharding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker itself: programs that are wrong, or that are not distributed, do not pass."""
+"""Tests of the checker: it must fail for wrong programs and for undistributed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs with open dimensions, priorities, barriers and groups compute what they did."""
+"""Results of programs with open dimensions, priorities, barriers and groups do not change."""
 
 from __future__ import annotations
 

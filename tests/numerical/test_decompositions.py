@@ -1,4 +1,4 @@
-"""Decompositions of what the cases of operators lack: hard values, symbolic sizes."""
+"""Decompositions beyond the operators' cases: hard values, symbolic sizes."""
 
 import numpy as np
 import pytest

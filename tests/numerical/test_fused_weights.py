@@ -1,4 +1,4 @@
-"""Weights that hold several, as Q | K | V, under plans alone: numbers, and what is sent."""
+"""Fused weights, such as Q | K | V, under plans without hints: numbers, and bytes sent."""
 
 from __future__ import annotations
 

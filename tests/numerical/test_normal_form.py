@@ -1,4 +1,4 @@
-"""Forms that TVM and its frontends write and that passes did not take, against NumPy."""
+"""Unusual forms of Relax that TVM and its frontends write, compared with NumPy."""
 
 import numpy as np
 import tvm

@@ -1,4 +1,4 @@
-"""Redistributions on CPU workers: what comes out is what went in, bit by bit."""
+"""Redistributions on CPU workers keep all elements bit for bit."""
 
 import math
 

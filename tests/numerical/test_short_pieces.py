@@ -1,4 +1,4 @@
-"""Slices, joins and splits of few elements: the bytes that are sent, and the numbers."""
+"""Slices, joins and splits with fewer elements than shards: numbers, and bytes sent."""
 
 import numpy as np
 import pytest

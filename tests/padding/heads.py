@@ -1,4 +1,4 @@
-"""Attention as in Llama, of heads that do not divide into shards: shapes are small, and odd."""
+"""Llama's attention with small shapes and a number of heads that shards do not divide."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Dimensions that a reshape splits or merges are cut between what it makes of them."""
+"""Grains: dimensions that a reshape splits or merges are cut between heads, not within."""
 
 import pytest
 import tvm

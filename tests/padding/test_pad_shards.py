@@ -1,4 +1,4 @@
-"""PadShards: extents, masks, and what stays whole. Meshes have two devices unless they say more."""
+"""PadShards: extents, masks, replicated dimensions. Meshes have two devices by default."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Files that somebody made so that reading them hurts: one error that names the file, at once."""
+"""Maliciously crafted weight files: one error that names the file, without long reads."""
 
 from __future__ import annotations
 

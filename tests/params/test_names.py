@@ -1,4 +1,4 @@
-"""Names in files that are not those of the weights: renamed, tied, missing, superfluous."""
+"""Names in files that differ from those of the weights: renamed, tied, missing, superfluous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights saved as the workers hold them, and loaded with the same or another sharding."""
+"""Weights saved as shards, and loaded with the same or another sharding."""
 
 from __future__ import annotations
 

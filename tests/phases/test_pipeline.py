@@ -1,4 +1,4 @@
-"""The list of passes: what each needs, what it gives, and what happens in another order."""
+"""The list of passes: required and resulting phases, and errors in other orders."""
 
 import pytest
 import tvm

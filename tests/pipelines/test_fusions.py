@@ -1,4 +1,4 @@
-"""Fusions that users register: what matches, what is replaced by what, and what is refused."""
+"""Fusions that users register: matches, replacements, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes of TVM that cannot run on DTensors are refused in one error of ours."""
+"""Errors for TVM's passes that cannot run on DTensors."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Programs on several meshes compute what they compute on one device."""
+"""Programs on several meshes give the results of one device."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""TVM's warnings while it compiles reach who asks for them, and nobody else."""
+"""TVM's warnings during compilation reach the logger that asks for them, and no other output."""
 
 import logging
 

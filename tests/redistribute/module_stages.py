@@ -1,4 +1,4 @@
-"""The module after each pass."""
+"""Runs the passes on a module, and returns the module after each pass."""
 
 import distir_ext as dx
 from distir_ext.testing.phases import verify

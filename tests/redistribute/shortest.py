@@ -1,4 +1,4 @@
-"""Shortest ways between shardings by brute force: every sharding, every collective, all pairs.
+"""Shortest paths between shardings by brute force: every sharding, every collective.
 
 Written from the formulas of the documentation, apart from the planner: bytes and messages are
 counted over the cells of a grid, and distances come from Floyd and Warshall's recursion.

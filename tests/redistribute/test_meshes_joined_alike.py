@@ -1,4 +1,4 @@
-"""Plans are made once for meshes whose devices are joined alike, and for no others."""
+"""Meshes with equal links share redistribution plans; others do not."""
 
 import distir_ext as dx
 

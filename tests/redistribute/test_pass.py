@@ -1,4 +1,4 @@
-"""Redistributions on CPU workers: what comes out is what went in, bit by bit."""
+"""LegalizeRedistribute: running it twice changes nothing, and each stage prints and parses."""
 
 import tvm
 from tests.redistribute.module_stages import ACROSS, stages

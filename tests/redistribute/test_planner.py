@@ -1,4 +1,4 @@
-"""Plans: right, executed by a model of the collectives, and the fastest, by brute force."""
+"""Redistribution plans: correct on a model of the collectives, and fastest by brute force."""
 
 import itertools
 import math

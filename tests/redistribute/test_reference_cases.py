@@ -1,4 +1,4 @@
-"""Pairs of shardings that other systems are known by, against the sequences that those take.
+"""Redistributions from papers and other systems, compared with those systems' sequences.
 
 The sequences are those of Shardy's conversion of reshards to collectives: slices, one permutation,
 all-to-alls, all-gathers. A plan is never slower under the same cost model.

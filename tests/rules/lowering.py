@@ -1,4 +1,4 @@
-"""The passes that a kernel goes through."""
+"""Lowers a kernel through the passes, for tests of its rule."""
 
 import tvm
 

@@ -1,4 +1,4 @@
-"""The table of what commutes with reductions, against NumPy: every operator, every reduction."""
+"""Operators that commute with reductions: every pair of the table, checked with NumPy."""
 
 import functools
 import itertools

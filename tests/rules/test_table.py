@@ -1,4 +1,4 @@
-"""The table of operators is complete, says something of each, and is what the documentation has."""
+"""The table of operators is complete, describes each one, and equals docs/operators.md."""
 
 from __future__ import annotations
 

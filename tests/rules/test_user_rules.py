@@ -1,4 +1,4 @@
-"""Rules that users state: what they make of a program, and what is refused."""
+"""Rules that users state: resulting programs, and errors."""
 
 from __future__ import annotations
 

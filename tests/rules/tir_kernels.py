@@ -1,4 +1,4 @@
-"""Hand-written kernels, chosen so that a rule read off too lightly computes something else."""
+"""Hand-written TIR kernels for which a carelessly derived rule would give wrong results."""
 
 from __future__ import annotations
 

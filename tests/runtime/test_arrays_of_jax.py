@@ -1,4 +1,4 @@
-"""Arrays of JAX that lie on several devices are taken where they lie, shard by shard."""
+"""Sharded arrays of JAX as inputs: each worker takes its shards without gathering."""
 
 import subprocess
 import sys

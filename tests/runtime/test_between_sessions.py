@@ -1,4 +1,4 @@
-"""Weights and states go from the workers of one session to those of another, in memory."""
+"""Moves weights and states from the workers of one session to those of another, in memory."""
 
 from __future__ import annotations
 

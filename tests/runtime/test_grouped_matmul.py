@@ -1,4 +1,4 @@
-"""Rows by the matrix of their expert, as the runtime computes them."""
+"""The runtime's grouped_matmul, which multiplies each row by the matrix of its expert."""
 
 import numpy as np
 import pytest

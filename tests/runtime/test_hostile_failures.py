@@ -1,4 +1,4 @@
-"""Workers of every kind fail with texts that others have chosen, in functions of such names."""
+"""Failures of workers of every kind with hostile error texts and function names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LAPACK's functions refuse what they cannot take, and compute stacks of any size."""
+"""The runtime's LAPACK functions: errors for bad operands, and stacks of any size."""
 
 import numpy as np
 import pytest

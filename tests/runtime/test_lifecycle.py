@@ -1,4 +1,4 @@
-"""Sessions come and go: threads end, sessions do not disturb each other, disco is mended."""
+"""Opening and closing of sessions: threads end, sessions are independent, disco is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions over two network namespaces: two hosts as far as the network goes, which can be cut."""
+"""Sessions over two network namespaces, which act as two hosts with a network that can fail."""
 
 from __future__ import annotations
 

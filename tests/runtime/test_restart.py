@@ -1,4 +1,4 @@
-"""A session that is restarted goes on with the models that it had, on new workers."""
+"""Restarts of sessions: their models continue on new workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that stay with the workers, and go from one call to the next."""
+"""Results that stay on the workers and become inputs of the next call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of collectives that the members of a group may share: equal, and one where possible."""
+"""Shared results of collectives: equal for all members, and one buffer where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules as data, and what the simulator makes of them."""
+"""Pipeline schedules as data, and their simulated timelines."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Softmax, norms and lookups along what a plan shards, and kernels that are nearly these."""
+"""Softmax, norms and lookups along sharded dimensions, and kernels that differ slightly."""
 
 import tvm
 from tvm import relax

@@ -1,4 +1,4 @@
-"""Products that CombineParallelMatmul has made one are what they were."""
+"""SplitFused separates products that CombineParallelMatmul has combined."""
 
 import pytest
 import tvm

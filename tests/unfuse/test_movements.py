@@ -1,4 +1,4 @@
-"""Kernels that join or split tensors are R.concat and R.split again."""
+"""SplitFused turns kernels that join or split tensors into R.concat and R.split again."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Kernels that LegalizeOps makes of softmax, norms and lookups are these operators again."""
+"""SplitFused turns LegalizeOps' kernels of softmax, norms and lookups into operators again."""
 
 import pytest
 import tvm

@@ -1,4 +1,4 @@
-"""Rows that are sorted, computed and put back keep their own order."""
+"""SplitFused removes sorts of rows that are put back into their order afterwards."""
 
 import pytest
 import tvm

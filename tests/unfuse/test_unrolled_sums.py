@@ -1,4 +1,4 @@
-"""Terms for each slice of a sharded tensor, written one by one, are computed together."""
+"""SplitFused joins sums with one term per slice of a sharded tensor into one product and a sum."""
 
 import pytest
 from tvm import relax

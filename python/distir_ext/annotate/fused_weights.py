@@ -1,4 +1,4 @@
-"""Weights that hold several, such as Q | K | V, cut in modules that are annotated already."""
+"""Splits fused weights, such as Q | K | V, in modules that are already annotated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A relax.PyExprMutator that shards by call, with the bookkeeping done.
+"""Base class of mutators that annotate calls; it keeps the meshes and annotations.
 
 A subclass says which arguments of a call, or its result, have which sharding:
 

@@ -1,4 +1,4 @@
-"""Plans that have a name, for functions of any origin: ``"tp"``, ``"fsdp"`` and ``"auto"``."""
+"""Named plans, for functions of any origin: ``"tp"``, ``"fsdp"`` and ``"auto"``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manual regions that are being written, innermost last."""
+"""Stack of manual regions that are being written, innermost last."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ class _Collectives(relax.PyExprMutator):
         return self._of_first(x, names.all_gather, dim=0)
 
     def _of_first(self, x: relax.Expr, kind: str, **attrs: int) -> relax.Expr:
-        """What the first worker sends, in a collective of all that joins along a new dimension."""
+        """Emits the first worker's `x` on all workers, by a collective along a new dimension."""
         row = self._emit(relax.op.expand_dims(x, 0))
         rows = self._emit(self._collective(kind, row, self._mesh.axis_names, **attrs))
         first = self._emit(relax.op.strided_slice(rows, [0], [0], [1]))

@@ -1,4 +1,4 @@
-"""Tensor parallelism by structure: which products of a function are by columns, which by rows.
+"""Finds a tensor-parallel plan by structure: products of a function by columns or by rows.
 
 A product whose result only one other product uses, through operators in between, is sharded by
 columns, and that other one by rows, as Megatron shards feed-forward layers and attention. Nothing

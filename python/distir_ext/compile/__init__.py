@@ -1,4 +1,4 @@
-"""From an annotated module to an executable for all workers."""
+"""Compiles an annotated module to an executable for all workers."""
 
 from distir_ext.compile.entry import build, lower
 

@@ -1,4 +1,4 @@
-"""match_casts to sizes that are stated before, kept from TVM's CanonicalizeBindings.
+"""Keeps match_casts to known sizes, which check them, from removal by CanonicalizeBindings.
 
 A match_cast defines the sizes that nothing states before it; of others it says that they are the
 same. CanonicalizeBindings of TVM 0.27 takes both for definitions: behind ``x: (n, 4)`` and

@@ -1,4 +1,4 @@
-"""From an annotated module to an executable for all workers."""
+"""Defines ``lower`` and ``build``: compile an annotated module for all workers."""
 
 from __future__ import annotations
 

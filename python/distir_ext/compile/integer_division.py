@@ -1,4 +1,4 @@
-"""Integers divided by 0, and the least one by -1, which end a process on most CPUs.
+"""Defines integer division by 0, and of the least integer by -1, which crash on most CPUs.
 
 Here they are what NumPy gives: by 0, quotient and remainder are 0; the least number by -1 is
 itself, and leaves 0. Only divisions of data are guarded: those of the indices and sizes of a

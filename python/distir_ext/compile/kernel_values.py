@@ -1,4 +1,4 @@
-"""Rewrites of all kernels, of operators and of users, by which TVM computes what they say."""
+"""Rewrites all kernels, also those of users, where TVM would compute wrong values."""
 
 from __future__ import annotations
 

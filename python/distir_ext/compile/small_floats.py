@@ -1,4 +1,4 @@
-"""Floats of 8 bits in kernels for CPUs, and conversions to bfloat16, as in ml_dtypes.
+"""Computes 8-bit floats in kernels for CPUs, and converts to bfloat16, as ml_dtypes does.
 
 Here a conversion to or from 8 bits is written in integers, and what is computed of float8 is
 computed of float32 and rounded once.

@@ -1,4 +1,4 @@
-"""The names of variables in an executable, for who measures what it runs."""
+"""Names of variables in an executable, for profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints of a configuration of transformers by the structure of the modules that it makes.
+"""Detects hints for a configuration of transformers in the modules that it creates.
 
 The model is made without weights, layers that are alike are kept once, and what is left is exported
 and looked at as any program is:

@@ -1,4 +1,4 @@
-"""Weights that every device has as a whole although no hint names them, with the reason."""
+"""Lists replicated weights that no hint names, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of hints: layer types, modes of weights, and how devices are shared out.
+"""Vocabulary of hints: layer types, modes of weights, and the distribution of devices.
 
 They are those of AutoDeploy's sharding IR in TensorRT-LLM. All are plain values, which compare,
 print and are written as YAML.

@@ -1,4 +1,4 @@
-"""Weights of a model as those of a module whose fused weights are cut."""
+"""Cuts a model's weights like the parameters of a module whose fused weights were split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a script on this machine: starts them, passes on what they print, ends them together.
+"""Starts copies of a script on this machine, forwards their output, and ends them together.
 
 The first copy that fails ends all others; rank 0 may say its own error before. Copies are a group
 of processes each, so that a terminal's Ctrl-C reaches them through this process only, and end with

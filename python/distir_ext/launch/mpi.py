@@ -1,4 +1,4 @@
-"""MPI of the library that has started this process: a message from rank 0, or for good.
+"""Loads the MPI library of this process's launcher: for one broadcast, or for the whole session.
 
 The library is found here, at run time, and called by the native library (communicators/mpi). It is
 initialized for the message alone, unless sessions with ``ccl="mpi"`` want it, or a program that

@@ -1,4 +1,4 @@
-"""Waits for what libraries do without limit, and cannot be interrupted in."""
+"""Adds time limits and Ctrl-C to blocking calls of libraries that have neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of arrays on devices, computed by the native library as they are for collectives.
+"""Blocks of arrays on devices, computed by the native library, as for collectives.
 
 Example: rows on the second axis of a mesh (2, 2) of devices 4 to 7::
 

@@ -1,4 +1,4 @@
-"""Lists of devices in few characters."""
+"""Prints lists of devices as short text, such as ``0..3``."""
 
 from __future__ import annotations
 

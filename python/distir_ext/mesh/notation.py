@@ -1,4 +1,4 @@
-"""Shardings in the words of users: one entry per tensor dimension, with the names of mesh axes.
+"""Shardings in the users' notation: one entry per tensor dimension, with names of mesh axes.
 
 The names stand in a module attribute, one list for each entry of the module's global infos::
 

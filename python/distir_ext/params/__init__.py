@@ -1,4 +1,4 @@
-"""Weights on disk and in memory: one file per format, and which part of them a worker takes.
+"""Weights on disk and in memory: a module per file format, and the part that each worker takes.
 
 Worker processes import it, so that nothing of TVM is imported here.
 """

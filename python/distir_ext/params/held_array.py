@@ -1,4 +1,4 @@
-"""Arrays as the workers hold them."""
+"""Arrays whose shards are on the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of the host, as the writer of safetensors takes them."""
+"""Arrays in host memory, in the form that the writer of safetensors takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in memory, by which processes of one machine pass arrays on.
+"""Files in memory, through which processes of one machine exchange arrays.
 
 Such a file has no name in any directory: processes of the same user open it by the descriptor of
 the process that has made it, and it is gone with the last of them that has it open or mapped.

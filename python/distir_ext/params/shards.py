@@ -1,4 +1,4 @@
-"""Weights as the workers hold them: one safetensors file per device, and an index.
+"""Saves and opens sharded weights: one safetensors file per device, and an index.
 
 The index, ``shards.json``, has for each weight the global shape, into how many pieces each
 dimension is cut, and the file of each piece, row-major. A piece that several devices hold is

@@ -1,4 +1,4 @@
-"""Redistributions that nobody asked for: what they cost, and annotations that avoid them.
+"""Redistributions that no annotation asks for: their costs, and annotations that avoid them.
 
 Behind ``dx.analysis.reshards`` and ``dx.lower(reshards=...)``.
 """

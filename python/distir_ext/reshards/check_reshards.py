@@ -1,4 +1,4 @@
-"""Stops, or warns, where a module has redistributions that no annotation asks for."""
+"""Raises or warns if a module has redistributions that no annotation asks for."""
 
 from __future__ import annotations
 

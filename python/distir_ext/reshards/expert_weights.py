@@ -1,4 +1,4 @@
-"""Weights that look like those of experts, and are gathered or summed since nothing dispatches."""
+"""Finds weights of experts that are gathered or summed because tokens are not dispatched."""
 
 from __future__ import annotations
 

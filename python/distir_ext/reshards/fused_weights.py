@@ -1,4 +1,4 @@
-"""Weights that hold several, whose shards do not follow the blocks that a split cuts them into."""
+"""Finds fused weights whose shards do not match the blocks of a split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The moves of a lowered module: which collectives bring which tensor from where to where."""
+"""Lists the moves of a lowered module: tensors, their collectives, source and target shardings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations that remove redistributions: candidates, and whether they do."""
+"""Suggests annotations that remove redistributions: tries candidates and keeps those that do."""
 
 from __future__ import annotations
 

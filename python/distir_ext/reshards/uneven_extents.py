@@ -1,4 +1,4 @@
-"""Extents that shards do not divide, and those next to them that they do."""
+"""Sizes that the number of shards does not divide, and the nearest sizes that it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that the user wrote, by the values that they read and make.
+"""Index of the user's operators by their operands and results.
 
 Passes put operators of their own between a value and its reader. Of rows that shards do not divide,
 a sort gets what a slice has cut off behind a redistribution; the user wrote the sort.

@@ -1,4 +1,4 @@
-"""Global arrays to shards and back, checked against the types of a signature.
+"""Cuts global arrays into shards and joins shards, checked against the types of a signature.
 
 Example: an argument of shape ``[8, 4]`` for a parameter ``float32["n", 4]`` whose first dimension
 is cut in two binds ``n`` to 8 and gives each device a box of 4 x 4 elements. So does an argument

@@ -1,4 +1,4 @@
-"""Cutting the inputs of a function into microbatches, and joining what comes of each."""
+"""Cuts the inputs of a function into microbatches, and joins their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays on workers that are cut in another way, for other workers or the same ones.
+"""Reshards arrays on workers, for the same workers or those of another session.
 
 A box of such an array is made of parts of the shards that have its elements. Where all workers are
 on this machine and some are processes, workers that get boxes read them where they are, in the

@@ -1,4 +1,4 @@
-"""Running a function for one microbatch after the other, so that its stages overlap."""
+"""Runs a function for one microbatch after the other, so that its stages overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures calls of a function, in which workers note when they run what.
+"""Measures calls of a function: workers record the times of all operators.
 
 The worker's side is ``src/runtime/session/notes/profile.h``.
 

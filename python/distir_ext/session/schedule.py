@@ -1,4 +1,4 @@
-"""In which order devices run the stages of a pipeline, as data.
+"""Schedules of pipelines: the order in which devices run stages, as data.
 
 An *event* is one stage on one microbatch. A schedule lists the events of every device in order.
 There are no backward passes here: events are forward passes, and a microbatch is done when the last

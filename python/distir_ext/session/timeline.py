@@ -1,4 +1,4 @@
-"""When devices ran which stage on which microbatch: measured, or simulated from a schedule."""
+"""Timeline of stages and microbatches per device: measured, or simulated from a schedule."""
 
 from __future__ import annotations
 

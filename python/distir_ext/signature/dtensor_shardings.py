@@ -1,4 +1,4 @@
-"""Shardings of DTensor types, in the words of a module's meshes."""
+"""Converts DTensor types to shardings with the axis names of a module's meshes."""
 
 from __future__ import annotations
 

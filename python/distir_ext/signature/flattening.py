@@ -1,4 +1,4 @@
-"""Results of programs as their leaves."""
+"""Flattens nested tuples of results to their leaves."""
 
 from __future__ import annotations
 

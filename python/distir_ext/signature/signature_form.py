@@ -1,4 +1,4 @@
-"""The form in which a signature is written, and its one reader.
+"""Reads the serialised form of a signature; nothing else parses it.
 
 LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): short, since it is
 printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module

@@ -1,4 +1,4 @@
-"""Global types of what functions take and return, and how tensors are divided among devices.
+"""Global types of parameters and results, and the sharding of their tensors.
 
 A string among the sizes is a symbolic variable. Where a mesh does not divide a size, shards are
 rounded up: the last of them end in padding; what is cut in whole heads says how large a shard is.

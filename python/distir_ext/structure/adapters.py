@@ -1,4 +1,4 @@
-"""Adapters: two small products beside a product with the same activations, as LoRA has them.
+"""Finds adapters (LoRA): two small products beside a product with the same activations.
 
 Of ``query = x @ w + (x @ a) @ b`` the pair ``a``, ``b`` is an adapter of ``w``, and the columns of
 ``a``, its rank, are fewer than those of ``x``. What is in between may be scaled.

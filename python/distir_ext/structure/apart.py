@@ -1,4 +1,4 @@
-"""Dimensions that a program merges behind others, kept apart where shards would be scattered.
+"""Keeps merged dimensions separate if their shards would otherwise be scattered.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Weights that hold several, as Q | K | V, as one parameter per block.
+"""Replaces a fused weight, such as Q | K | V, by one parameter per block.
 
 ::
 

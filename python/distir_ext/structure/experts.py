@@ -1,4 +1,4 @@
-"""Experts that lie on several groups of devices, each of which computes with its own.
+"""Computes experts in groups: each group of devices has some experts and computes with them.
 
 A mixture looks the weights of the chosen experts up: ``w[expert_ids]``. With experts divided over
 groups, a lookup sums what each group has, and what comes behind it would be summed again. Here the

@@ -1,4 +1,4 @@
-"""The layers of a program: products with weights that one product, or a mixture, adds up."""
+"""Groups products with weights into layers, each of which ends in one product or mixture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The products of a program with weights, and how the dimensions of weights lie in them.
+"""Finds the products of a program with weights, and the roles of the weights' dimensions.
 
 Worked example: torch keeps the weight of a linear layer as (out, in). The product ``matmul(x,
 permute_dims(w))`` contracts dimension 1 of ``w``, and dimension 0 becomes its columns.

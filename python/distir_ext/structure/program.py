@@ -1,4 +1,4 @@
-"""A function as who reads its structure needs it: what makes each value, and what a call means.
+"""Index of a function for structural analyses: the definition of each value, roles of calls.
 
 What calls mean comes from their factor rules (``docs/rules.md``), so that nothing here is a list of
 operators: a dimension of an operand is followed into the result wherever both have its factors.

@@ -1,4 +1,4 @@
-"""Layers that follow each other without a residual stream in between.
+"""Finds layers that follow each other without a residual stream in between.
 
 Zamba's shared block is attention, then a feed-forward layer, then a product, and only what comes
 out of it is added to the stream. All that is computed there goes through the last product of

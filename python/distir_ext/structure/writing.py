@@ -1,4 +1,4 @@
-"""Writes a function anew, binding by binding, where single bindings become others."""
+"""Rewrites a function binding by binding, and replaces some of the bindings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of bytes between processes and hosts, and the deadline for what is read and written."""
+"""Byte streams between processes and hosts, with one deadline for reads and writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connects to one of several addresses at a time: some of them may drop what is sent, or be silent.
+"""Connects to several addresses of one host in parallel, and keeps the first that answers.
 
 Of a host that has several interfaces, some may not be reached from here, or lead to somebody else
 who never answers, and nothing says so but that nothing comes. So each address has a thread, and

@@ -1,4 +1,4 @@
-"""Descriptors 0, 1 and 2, which supervisors close for daemons (``python serve.py <&-``).
+"""Opens descriptors 0, 1 and 2 if supervisors have closed them (``python serve.py <&-``).
 
 The system gives the number of a closed descriptor to whatever is opened next. A socket or shared
 memory that gets one of these is replaced when a process is started with a standard input of its

@@ -1,4 +1,4 @@
-"""Connections to a host that have not proved yet that they have the token."""
+"""Limits connections to a host that have not yet proved that they have the token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosts of a session, as its user states them."""
+"""Hosts of a session: addresses, devices, token and certificates, as users pass them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host agents on the nodes of a Ray cluster: what Ray reserves for them, and their actors.
+"""Host agents on the nodes of a Ray cluster: their reserved resources, and their actors.
 
 The driver reserves a placement group with a bundle per host, and starts an actor in each bundle.
 An actor runs a host agent with a token that the driver has made; from then on these are hosts as

@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster, as their user states them."""
+"""Request for workers on the nodes of a Ray cluster, as users pass it."""
 
 from __future__ import annotations
 
