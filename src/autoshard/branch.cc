@@ -1,4 +1,4 @@
-// Branch and bound.
+// Proves the optimum of a small problem by branch and bound.
 #include "autoshard/branch.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Message passing and prices of memory.
+// Computes lower bounds by message passing, with prices for memory (Lagrange multipliers).
 #include "autoshard/dual.h"
 
 #include <algorithm>

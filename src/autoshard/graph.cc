@@ -1,4 +1,4 @@
-// Arrays of a problem.
+// Stores the nodes and edges of a problem in flat arrays.
 #include "autoshard/graph.h"
 
 #include <limits>

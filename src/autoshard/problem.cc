@@ -1,4 +1,4 @@
-// Costs and memory of a choice.
+// Computes cost and memory of a choice of strategies.
 #include "autoshard/problem.h"
 
 namespace distir::autoshard {

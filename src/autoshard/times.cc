@@ -1,4 +1,4 @@
-// Leaves out times whose limit follows from others.
+// Drops memory limits at times that follow from the limits at other times.
 #include "autoshard/times.h"
 
 #include <algorithm>

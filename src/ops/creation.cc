@@ -1,6 +1,6 @@
-// Operators whose elements follow from where they are, or from nothing: tensors made from sizes,
-// one-hot vectors, triangles. Factors that only results have are made in pieces where a part of the
-// result is asked for (decompose/creation.h).
+// Operators whose elements are constants or follow from their positions: tensors made from sizes,
+// one-hot vectors, triangles. Along factors that only results have, each device makes its own shard
+// if the result is needed in shards (decompose/creation.h).
 // Values that follow from positions in the whole tensor, or from nothing: every device makes those
 // of its shard.
 #include "ir/build.h"

@@ -1,4 +1,4 @@
-// Elementwise operators, and those that give their operand on as it is.
+// Elementwise operators, and operators that return their operand unchanged.
 #include "ops/family.h"
 #include "rules/factor/broadcasting.h"
 

@@ -1,5 +1,4 @@
-// Sampling of images and of regions in them: of what is sampled all is needed, the samples are
-// parallel.
+// Sampling of images and of regions in them: the image is replicated, the samples are parallel.
 #include <string>
 
 #include "ops/family.h"

@@ -1,4 +1,4 @@
-// LAPACK's functions of stacks of matrices (runtime/kernels/lapack.h): each matrix by itself.
+// LAPACK's functions on stacks of matrices (runtime/kernels/lapack.h): the stack is parallel.
 #include <string>
 #include <utility>
 

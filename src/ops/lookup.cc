@@ -1,5 +1,5 @@
-// Operators that read a tensor at positions that another tensor states. The positions are parallel;
-// shards of what is looked up add up what each of them has.
+// Operators that look up a tensor at positions that another tensor states. The positions are
+// parallel; if the tensor is sharded, the shards' contributions are summed.
 // Lookups in a table that is sharded along the dimension looked up: every device looks the position
 // within a shard up in its own, keeps what is its own, and the sum of all is the result.
 #include "ops/lookup.h"

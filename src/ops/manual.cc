@@ -1,5 +1,5 @@
-// Collectives of manual regions: what a device sends is the same part of its value as on all
-// others, so they work on shards along automatic axes as on whole values.
+// Collectives of manual regions: every device sends the same part of its value, so they work on
+// shards along automatic axes as on full values.
 #include "dialect/operators/manual.h"
 
 #include "abi/collective.h"

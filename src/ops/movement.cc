@@ -1,5 +1,5 @@
-// Operators that cut, join or reverse along one dimension: every device gets those elements of its
-// shard of the result that it lacks, in one exchange.
+// Operators that cut, join or reverse along one dimension: every device receives the missing
+// elements of its shard of the result, in one exchange.
 #include "ops/movement.h"
 
 #include <algorithm>

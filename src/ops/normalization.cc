@@ -1,5 +1,5 @@
-// Softmax and norms: what they need of all elements are maxima, sums and means, whose shards are
-// reduced. Means and variances take two passes, so they are as accurate as on one device.
+// Softmax and norms: along a sharded dimension their maxima, sums and means are reduced over
+// devices. Means and variances take two passes, so they are as accurate as on one device.
 #include <algorithm>
 
 #include "ir/build.h"

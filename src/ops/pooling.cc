@@ -1,5 +1,5 @@
-// Pooling: batch and channels are parallel, spatial dimensions as their windows say
-// (ops/windows.h).
+// Pooling: batch and channels are parallel, spatial dimensions follow the rules
+// of windows (ops/windows.h).
 #include <optional>
 #include <string>
 

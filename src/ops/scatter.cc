@@ -1,6 +1,6 @@
 // Operators that write at positions that another tensor states. The written tensor may be sharded:
-// each shard skips what lies in others. So may what is written, where the order does not count and
-// reducing all of the data sends less than gathering what is written.
+// each shard skips positions in other shards. The written values may be sharded, too, if their
+// order does not matter and reducing the data sends less than gathering the values.
 // Writes at positions, along sharded dimensions. Every device writes what lies in its own block; of
 // all else it adds 0 or multiplies by 1, or writes it to a place behind the block, which is then
 // cut off. Shards of what is accumulated are written apart, the first onto the data, and reduced.

@@ -1,5 +1,5 @@
-// Slices and pads: every device gets those elements of its shard of the result that it lacks, in
-// one exchange; few elements of a dimension, such as the last token, are summed.
+// Slices and pads: every device receives the missing elements of its shard of the result, in one
+// exchange; short slices, such as the last token, are summed over devices.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// cancel_collectives: collectives that undo each other are replaced by the cheapest way from the
-// first value to the last one, which often is none.
+// cancel_collectives: collectives that undo each other are replaced by the cheapest redistribution
+// from the first value to the last one, which is often none.
 //
 //     a = R.dist.all_gather(x, mesh[0], "R")      # x: "S[0]"
 //     b = R.dist.slice(a, mesh[0], "S[0]")    ->  x

@@ -1,4 +1,4 @@
-// combine_collectives: small collectives of one kind, over the same devices, are one.
+// combine_collectives: small collectives of one kind, over the same devices, become one.
 //
 //     c = R.dist.all_reduce(a, mesh[0], "R", ..)       e = R.dist.all_reduce((a, b), mesh[0],
 //     d = R.dist.all_reduce(b, mesh[0], "R", ..)   ->      ["R", "R"], ..)

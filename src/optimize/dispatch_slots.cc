@@ -1,6 +1,6 @@
-// dispatch_slots: what a mask puts into slots of experts is sent row by row, instead of as the sum
-// of all slots on all devices. The products of GShard and Switch Transformers, with a mask (tokens,
-// experts, slots) that is nearly all zeros:
+// dispatch_slots: tokens that a mask assigns to slots of experts are sent row by row, instead of
+// summing all slots over all devices. The products of GShard and Switch Transformers, with a mask
+// (tokens, experts, slots) that is nearly all zeros:
 //
 //     p = R.einsum((x, mask), "td,tec->ecd")       p = R.dist.dispatch_slots(x, mask', ..)
 //     h = R.dist.reduce_scatter(p, ..)        ->   h = R.reshape(p, ..)

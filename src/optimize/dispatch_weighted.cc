@@ -1,5 +1,5 @@
-// dispatch_weighted: where all experts compute all tokens, and weights are zero for those that were
-// not chosen, only pairs whose weight is not zero are computed, and only their rows are sent.
+// dispatch_weighted: if all experts compute all tokens, with weights that are zero for experts that
+// were not chosen, only pairs with nonzero weights are computed, and only their rows are sent.
 //
 //     all = R.dist.all_gather(x, ..)               all = R.dist.gather_rows(x, m, ..)
 //     h = R.matmul(all, w)                         t = R.dist.select_pairs(all, m)

@@ -1,5 +1,5 @@
-// fuse_all_reduce_norm: an all-reduce, the residual sum behind it and the RMS norm of that are one
-// operator, where the runtime has it.
+// fuse_all_reduce_norm: an all-reduce, the residual sum behind it and the RMS norm of the sum
+// become one operator, if the runtime has it.
 //
 //     b = R.dist.all_reduce(a, mesh[0], "R", ..)      t = R.dist.all_reduce_add_rms_norm(
 //     c = R.add(r, b)                            ->           a, r, g, mesh[0], "R", .., epsilon=e)

@@ -1,5 +1,5 @@
-// move_once: one value whose results, computed element by element, all move to one sharding is
-// moved itself, once.
+// move_once: if the results of elementwise operators on one value all move to one sharding, the
+// value itself is moved, once.
 //
 //     a = R.nn.relu(x)  # x: "S[0]"                  v = R.dist.all_to_all(x, mesh[0], "S[1]")
 //     b = R.dist.all_to_all(a, mesh[0], "S[1]")      b = R.nn.relu(v)

@@ -1,5 +1,5 @@
-// schedule_collectives: collectives start as early as their operands allow, and what uses them
-// comes as late as other work lasts, so that sending and computing can overlap.
+// schedule_collectives: collectives start as early as their operands allow, and other work runs
+// before their first use, so that communication and computation can overlap.
 //
 //     a = R.dist.all_gather(w1, ..)          a = R.dist.all_gather(w1, ..)
 //     b = R.matmul(x, a)                     d = R.dist.all_gather(w2, ..)

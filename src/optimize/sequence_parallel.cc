@@ -1,5 +1,5 @@
-// sequence_parallel: an all-reduce is a reduce-scatter and an all-gather, and what lies between
-// both is computed on shards (Korthikanti et al., arXiv:2205.05198).
+// sequence_parallel: an all-reduce becomes a reduce-scatter and an all-gather, and the operators
+// between the two run on shards (Korthikanti et al., arXiv:2205.05198).
 //
 //     a = R.dist.all_reduce(p, ..)                     a = R.dist.reduce_scatter(p, ..)  # "S[1]"
 //     s = R.add(r, a)                                  s = R.add(r, a)        # r: "S[1]", too

@@ -1,4 +1,4 @@
-// PadShards: dimensions that their shards do not divide get the next extent that they do.
+// PadShards: pads dimensions that the number of shards does not divide to the next multiple.
 #include "padding/pass.h"
 
 #include <unordered_set>

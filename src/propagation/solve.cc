@@ -1,4 +1,5 @@
-// Meshes, then axes, for the slots of an unfolded program; the contract is in instances.h.
+// Solves an unfolded program: first the mesh, then the axes of each slot. The contract is in
+// instances.h.
 #include <algorithm>
 #include <deque>
 #include <set>

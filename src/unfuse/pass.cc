@@ -1,5 +1,5 @@
-// SplitFused: kernels become operators first, so that what products were combined of shows as
-// R.concat and R.split.
+// SplitFused, in order: kernels become operators first, so that combined products show as R.concat
+// and R.split.
 #include "unfuse/pass.h"
 
 #include "dialect/operators/annotation.h"

@@ -1,4 +1,4 @@
-// The simulation of timelines over plain data.
+// Reads timeline problems from plain data, and returns simulated timelines to Python.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/function.h>

@@ -1,4 +1,4 @@
-// ShareOperands: operands of large collectives are made where other workers of the host see them.
+// ShareOperands: operands of large collectives get memory that other workers of the host can read.
 //
 //     alloc = R.builtin.alloc_tensor(R.shape([128, 512]), R.dtype("float32"), 0, R.str("global"))
 //     Module.kernel(x, alloc)
