@@ -1,4 +1,4 @@
-"""The operations of a program in the order in which a device runs them, calls multiplied out."""
+"""Lists the operations of a program in the order of a device, with calls expanded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's program as TVM's virtual machine gets it, but for the schedules of its kernels."""
+"""Runs TVM's fusion and memory planning on a worker's program, without scheduling kernels."""
 
 from __future__ import annotations
 

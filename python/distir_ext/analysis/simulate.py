@@ -1,4 +1,4 @@
-"""When the devices of a cluster run which part of a distributed program."""
+"""Simulates a distributed program on a cluster: start and end of each step on each device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that was searched."""
+"""Result of automatic sharding: a plan, its cost and its reasons."""
 
 from __future__ import annotations
 

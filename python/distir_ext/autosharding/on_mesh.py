@@ -1,4 +1,4 @@
-"""The best plan on one mesh."""
+"""Finds the best plan on one mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contiguous parts of a function as functions of their own, and where it can be cut."""
+"""Cuts a function into contiguous parts, and makes functions of them."""
 
 from __future__ import annotations
 

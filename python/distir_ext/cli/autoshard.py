@@ -1,4 +1,4 @@
-"""``distir autoshard``."""
+"""``distir autoshard``: searches the cheapest plan of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir completion``."""
+"""``distir completion``: prints completion scripts for shells."""
 
 from __future__ import annotations
 

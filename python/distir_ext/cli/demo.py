@@ -1,4 +1,4 @@
-"""``distir demo``."""
+"""``distir demo``: runs the demonstrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir diff``."""
+"""``distir diff``: compares two programs, or one program under two plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir explain``."""
+"""``distir explain``: prints why a variable is sharded as it is."""
 
 from __future__ import annotations
 

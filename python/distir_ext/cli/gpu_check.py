@@ -1,4 +1,4 @@
-"""``distir gpu-check``."""
+"""``distir gpu-check``: checks this machine's GPUs."""
 
 from __future__ import annotations
 

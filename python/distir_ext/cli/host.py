@@ -1,4 +1,4 @@
-"""``distir host``."""
+"""``distir host``: serves sessions of other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir launch``."""
+"""``distir launch``: starts copies of a script on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir partition``."""
+"""``distir partition``: shards a program, runs passes up to a phase, and prints it."""
 
 from __future__ import annotations
 

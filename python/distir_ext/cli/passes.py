@@ -1,4 +1,4 @@
-"""``distir passes``."""
+"""``distir passes``: lists the passes and their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir profile``."""
+"""``distir profile``: runs a program on workers and prints its times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir redistribute``."""
+"""``distir redistribute``: prints the plan for one tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir report``."""
+"""``distir report``: prints the costs of a program."""
 
 from __future__ import annotations
 

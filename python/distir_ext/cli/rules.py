@@ -1,4 +1,4 @@
-"""``distir rules``."""
+"""``distir rules``: prints the sharding rules of operators."""
 
 from __future__ import annotations
 

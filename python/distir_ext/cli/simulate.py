@@ -1,4 +1,4 @@
-"""``distir simulate``."""
+"""``distir simulate``: prints a timeline of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir sweep``."""
+"""``distir sweep``: compares meshes and plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir token``."""
+"""``distir token``: makes a token for hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir verify-hints``."""
+"""``distir verify-hints``: verifies layer hints of models."""
 
 from __future__ import annotations
 

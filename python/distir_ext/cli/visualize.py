@@ -1,4 +1,4 @@
-"""``distir visualize``."""
+"""``distir visualize``: draws shardings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir where``."""
+"""``distir where``: prints the place of this process among the copies of a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives over all GPUs: whether they are right, and how fast they are.
+"""Checks results and bandwidths of collectives over all GPUs.
 
 The bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): bytes per second, times what each
 link carries of them: 2 (n - 1) / n for an all-reduce, (n - 1) / n for an all-gather and a

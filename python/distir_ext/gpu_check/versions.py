@@ -1,4 +1,4 @@
-"""Versions of all that takes part, and the GPUs."""
+"""Versions of the driver, the libraries and the packages, and the list of GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardings in the formats of other systems: a way in, and a way out where the format allows one.
+"""Imports shardings from the formats of other systems, and exports to those that allow it.
 
 Each format is a submodule, ``dx.interop.gspmd``, which is imported when it is first used, so
 that packages of other systems are needed only where they are asked for.

@@ -1,4 +1,4 @@
-"""Reading texts of other systems: a scanner, and the error of whoever wrote one wrong.
+"""Scanner for texts of other systems, and the error for texts that do not parse.
 
 All reads skip white space and comments before what they read. Every character is looked at once,
 so the time is linear in the length of a text.

@@ -1,4 +1,4 @@
-"""CPUs as targets: the host's own instructions, and what suits its workers."""
+"""Targets for CPUs: the host's own instructions, and options for its workers."""
 
 from __future__ import annotations
 

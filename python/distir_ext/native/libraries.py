@@ -1,4 +1,4 @@
-"""Shared libraries as files: whether there is enough of one for the system to load it.
+"""Checks files of shared libraries, so that a truncated one is an error and not a crash.
 
 The system's loader maps what a library's header says, and dies of it (SIGBUS) where the file ends
 before that. To load a library is to run it; a right one of a stranger is no less dangerous.

@@ -1,4 +1,4 @@
-"""Modules as users give them: the native library takes a module's fields at their places."""
+"""Checks that an argument is an IRModule: the native library reads fields by offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The current pass context of TVM with something more, which TVM 0.27 cannot derive by itself."""
+"""Copies TVM's current pass context with changes, for which TVM 0.27 has no function."""
 
 from __future__ import annotations
 

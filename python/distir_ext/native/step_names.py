@@ -1,4 +1,4 @@
-"""The variables of what a virtual machine runs, by the names that ``dx.build`` has written down."""
+"""Names of the variables that a virtual machine computes, as ``dx.build`` stored them."""
 
 from __future__ import annotations
 

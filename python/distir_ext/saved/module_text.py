@@ -1,4 +1,4 @@
-"""Modules as TVM's JSON, which somebody else may have written.
+"""Writes modules as TVM's JSON, and reads untrusted JSON.
 
 TVM reads it as a list of nodes that refer to each other by number, and trusts it: a circle of them,
 and some of TVM's own types, end the process. What TVM gets from here has nodes that refer to

@@ -1,4 +1,4 @@
-"""Pictures: which device has which block of an array."""
+"""Pictures of the blocks of an array, and of the device that has each block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as graphs: what calls what, what is redistributed between them.
+"""Programs as graphs of operators, with calls and redistributions.
 
 ``dot`` writes them for Graphviz.
 """

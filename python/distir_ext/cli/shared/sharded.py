@@ -1,4 +1,4 @@
-"""The arguments that say which program, and how it is sharded."""
+"""Arguments of commands for the program, its mesh and its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of PyTorch and transformers: exported, sharded by the plans that their users have, built.
+"""Exports models of PyTorch and transformers, shards them by PyTorch's plans, and builds them.
 
 ``pip install 'distir-ext[torch]'`` has what this needs; ``docs/interop/torch.md`` is the guide.
 """

@@ -1,4 +1,4 @@
-"""The modules and parameters of a model, and which of them the keys of plans name.
+"""Matches the keys of plans with modules and parameters of a model.
 
 A key is a name with dots, in which ``*`` stands for one part (``layers.*.mlp.up_proj``, as
 transformers and torch write plans), or a name as ``torch.export`` writes it

@@ -1,4 +1,4 @@
-"""Plans of ``torch.distributed.tensor.parallel``, as ``parallelize_module`` takes them."""
+"""Converts plans of ``torch.distributed.tensor.parallel`` (those of ``parallelize_module``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that torch.export left open, as expressions of the variables that TVM's frontend has.
+"""Converts symbolic sizes of torch.export to the variables of TVM's frontend.
 
 Sym(s70 - 1)        s70 - 1, where s70 is the dimension of an input
 """

@@ -1,4 +1,4 @@
-"""Draws what a device sends, and how long collectives take, by mesh axes."""
+"""Draws the bytes that a device sends, and the times of collectives, by mesh axes."""
 
 from __future__ import annotations
 

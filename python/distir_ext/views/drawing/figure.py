@@ -1,4 +1,4 @@
-"""Figures of matplotlib, which users may not have: only who plots needs it."""
+"""Makes figures of matplotlib, which is imported only when something is plotted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws what a device holds while its kernels and collectives run, one after the other."""
+"""Draws the memory of a device while its kernels and collectives run, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws when devices compute and communicate.
+"""Draws a timeline: the times in which devices compute and communicate.
 
 Events are objects or dicts with the fields of :class:`Event`. A device has two lanes: what it
 computes, and what it communicates meanwhile.

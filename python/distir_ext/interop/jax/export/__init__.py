@@ -1,4 +1,4 @@
-"""From a lowered program to StableHLO, traced by JAX.
+"""Exports a lowered program to StableHLO, traced by JAX.
 
 Functions that call themselves become loops.
 """

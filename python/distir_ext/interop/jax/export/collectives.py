@@ -1,4 +1,4 @@
-"""R.ccl.* of a worker's program as JAX's collectives, inside of ``jax.shard_map``.
+"""Converts R.ccl.* of a worker's program to JAX's collectives inside of ``jax.shard_map``.
 
 Devices are named by their positions in the mesh. What moves by a plan, as an exchange does, is a
 few collective-permutes: in each, a device sends at most one piece and receives at most one.

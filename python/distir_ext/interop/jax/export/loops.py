@@ -1,4 +1,4 @@
-"""Functions that call themselves as a loop does, as ``jax.lax.while_loop``.
+"""Converts functions that recurse like loops to ``jax.lax.while_loop``.
 
 Two kinds are loops. In one, a call of itself is the last that the function does:
 

@@ -1,4 +1,4 @@
-"""Operations of StableHLO as Relax: a file for each family, with handlers that enter themselves.
+"""Translates operations of StableHLO to Relax: a file per family, with handlers for ``table``.
 
-``table.py`` above holds them.
+``table.py`` in the folder above holds them.
 """

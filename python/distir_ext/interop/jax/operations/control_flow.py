@@ -1,4 +1,4 @@
-"""Calls and branches."""
+"""Translates calls and branches of StableHLO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that say or are told sizes that are not known while a program is read."""
+"""Translates operations that return sizes, or take sizes that are known only at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops.
+"""Translates loops of StableHLO to recursive Relax functions.
 
 A loop whose condition is known while the program is read (every ``jax.lax.scan``, and a
 ``fori_loop`` with bounds that are constants) is written out, iteration behind iteration. Any other

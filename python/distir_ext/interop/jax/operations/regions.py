@@ -1,4 +1,4 @@
-"""Reductions and windows by a region of any kind, and of several tensors: kernels.
+"""Writes kernels for reductions and windows with arbitrary regions, also over several tensors.
 
 StableHLO reduces elements in order, from initial values that the region leaves as they are. A
 kernel starts with these where they are constants. Others are combined with the result.
