@@ -10,6 +10,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -26,6 +27,12 @@ _HANDLE = 3
 
 # So that strides, and the bits of all elements, are numbers of 64 bits.
 _MOST_ELEMENTS = 2**52
+
+
+@lru_cache(maxsize=4096)
+def _as_shape(sizes: tuple[int, ...]) -> tvm_ffi.Shape:
+    """Sizes as the native side takes them; those of a call are mostly those of the one before."""
+    return tvm_ffi.Shape(sizes)
 
 
 @dataclass(frozen=True)
@@ -58,10 +65,10 @@ class HostArray:
         """
         return tvm_ffi.get_global_func("distir.runtime.shard")(
             self.source,
-            tvm_ffi.Shape(self.shape),
-            tvm_ffi.Shape(self.byte_strides),
-            tvm_ffi.Shape(tuple(begin)),
-            tvm_ffi.Shape(tuple(extent)),
+            _as_shape(self.shape),
+            _as_shape(self.byte_strides),
+            _as_shape(tuple(begin)),
+            _as_shape(tuple(extent)),
             self.dtype,
             printable(file),  # of a name that is not UTF-8, too
             self.process,
