@@ -95,7 +95,7 @@ def module_of(functions: dict[str, relax.Function], mesh: MeshShape | None) -> t
 
 
 def legalized(mod: tvm.IRModule) -> tvm.IRModule:
-    passes = [*prepare_operators(), legalize_operators(LEGALIZATIONS)]
+    passes = [*prepare_operators(), *legalize_operators(LEGALIZATIONS)]
     return tvm.transform.Sequential(passes)(mod)
 
 

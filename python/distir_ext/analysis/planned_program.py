@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -83,15 +82,9 @@ def plan(
             if name in _SCHEDULES:
                 continue
             if name == "LegalizeOps":
-                outlined = _native("OutlineOperators")(mod)
-                operators = known.legalized(outlined, each) if known else each(outlined)
-                mod = _native("InlineOperators")(operators)
+                mod = operators = known.legalized(mod, each) if known else each(mod)
             else:
                 mod = each(mod)
             if name == "StaticPlanBlockMemory":
                 break
     return PlannedProgram(operators, mod)
-
-
-def _native(name: str) -> Any:
-    return tvm_ffi.get_global_func(f"distir.analysis.{name}")()

@@ -12,6 +12,7 @@ from distir_ext.analysis.roofline import Roofline
 from distir_ext.analysis.steps import StepReader
 from distir_ext.compile import cpu, gpu
 from distir_ext.compile.fusion import fuse_kernels
+from distir_ext.compile.kernels.legalize import OUTLINE
 from distir_ext.compile.memory_plan import in_dataflow
 from distir_ext.mesh.cluster import Device
 from distir_ext.native import cpu_target, tvm_log
@@ -55,7 +56,9 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
     passes = cpu.passes(target) if cpu_target.is_cpu(target) else gpu.passes(target)
     names = [each.info.name for each in passes]
     # Before operators become kernels, products are left to libraries.
-    legalize = tvm.transform.Sequential(passes[: names.index("LegalizeOps") + 1])
+    until = passes[: names.index("LegalizeOps") + 1]
+    # Operators are functions already.
+    legalize = tvm.transform.Sequential([each for each in until if each.info.name != OUTLINE])
     with target:
         legalized = legalize(tvm.IRModule(made))
         legalized = in_dataflow(relax.transform.AnnotateTIROpPattern()(legalized))

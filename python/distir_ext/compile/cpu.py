@@ -53,7 +53,7 @@ def passes(
     passes += prepare_operators()
     passes += cpu_generic.library_dispatch_passes(target)
     passes += [
-        legalize_operators(legalizations()),
+        *legalize_operators(legalizations()),
         relax.transform.AnnotateTIROpPattern(),
         fold_constants(),
         fuse_kernels(),

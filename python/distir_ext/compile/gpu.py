@@ -60,7 +60,7 @@ def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.P
     passes += default.library_dispatch_passes(target)
     for each in default.legalize_passes(target):
         if each.info.name == "LegalizeOps":
-            passes.append(legalize_operators(in_front=flash_attention.legalizations(target)))
+            passes += legalize_operators(in_front=flash_attention.legalizations(target))
         elif each.info.name == "FoldConstant":
             passes.append(fold_constants())
         elif each.info.name == "FuseOps":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from distir_ext.compile import integer_division
@@ -20,7 +21,10 @@ from distir_ext.compile.kernels import (
 )
 from distir_ext.compile.kernels.ordering import order_by_keys
 
-__all__ = ["legalize_operators", "prepare_operators"]
+__all__ = ["OUTLINE", "legalize_operators", "prepare_operators"]
+
+OUTLINE = "OutlineOperators"
+"""Name of the pass before LegalizeOps, which writes a function for each kind of call."""
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -33,8 +37,11 @@ def prepare_operators() -> list[tvm.transform.Pass]:
 def legalize_operators(
     own: Mapping[str, Legalization] | None = None,
     in_front: Callable[[Mapping[str, Legalization]], dict[str, Legalization]] = dict,
-) -> tvm.transform.Pass:
+) -> list[tvm.transform.Pass]:
     """``relax.transform.LegalizeOps`` without what TVM computes otherwise than others do.
+
+    Equal calls are legalised once, in a function that each of them calls meanwhile: the passes
+    before and behind write and inline these.
 
     Args:
         own: Legalisations of a target by operator.
@@ -52,4 +59,8 @@ def legalize_operators(
         in_front,
     ):
         made = each(made)
-    return relax.transform.LegalizeOps(made)
+    outline, inline = (
+        tvm_ffi.get_global_func(f"distir.analysis.{name}")()
+        for name in (OUTLINE, "InlineOperators")
+    )
+    return [outline, relax.transform.LegalizeOps(made), inline]
