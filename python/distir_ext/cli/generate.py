@@ -54,10 +54,10 @@ def add(commands: Commands) -> None:
     ):
         parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
     parser.add_argument(
-        "--plan",
+        "--strategy",
         default="auto",
         choices=("auto", "hf", "tp", "fsdp", "search"),
-        help="how weights are sharded (default: %(default)s)",
+        help="the plan that shards weights (default: %(default)s)",
     )
     parser.add_argument(
         "--dtype", metavar="TYPE", help="type of the weights (default: that of the model)"
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     if model.generation_config.pad_token_id is None:
         eos = model.generation_config.eos_token_id
         sampling["pad_token_id"] = (eos[0] if isinstance(eos, list) else eos) or 0
-    partitioned = torch_models.partition(found, None, mesh, options.plan, generation=sizes)
+    partitioned = torch_models.partition(found, None, mesh, options.strategy, generation=sizes)
     with partitioned:
         tokens = partitioned.generate(
             ids, mask, max_new_tokens=new, seed=options.seed, **sampling

@@ -213,7 +213,7 @@ class Generator:
                 found = self._loaded["encode"](**parts)
                 encoded.append(dict(zip((c.name for c in layout.crossed), found, strict=True)))
         for index, _ in enumerate(self._groups(rows)):
-            arrays = self._loaded[EMPTY]() if layout.kept else ()
+            arrays = self._loaded[EMPTY](**layout.zeros())
             named = dict(zip((each.name for each in layout.kept), arrays, strict=True))
             cache.groups.append({**named, **(encoded[index] if encoded else {})})
 

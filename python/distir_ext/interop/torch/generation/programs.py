@@ -28,7 +28,12 @@ from distir_ext.interop.torch.entries import entries
 from distir_ext.interop.torch.generation.generator import Generator
 from distir_ext.interop.torch.generation.settings import Generation
 from distir_ext.interop.torch.generation.shardings import EMPTY, CacheShardings
-from distir_ext.interop.torch.generation.steps import Layout, Tensors, find_layout, forward_is
+from distir_ext.interop.torch.generation.steps import (
+    Layout,
+    Tensors,
+    find_layout,
+    forward_is,
+)
 from distir_ext.interop.torch.importer import ImportedModel, import_with_names
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.partitioned import Partitioned
@@ -203,18 +208,28 @@ def _entries(
 
 
 def _empty(layout: Layout) -> tvm.IRModule:
-    """A function that gives the caches before the first token."""
+    """A function that gives the caches before the first token, each of a zero of its own.
+
+    Equal values would become one, which could not be written in place.
+    """
     builder = relax.BlockBuilder()
-    with builder.function("main", []):
+    zeros = layout.zeros()
+    given = {
+        name: relax.Var(
+            name, relax.TensorType(tuple(zero.shape), str(zero.dtype).removeprefix("torch."))
+        )
+        for name, zero in zeros.items()
+    }
+    with builder.function("main", list(given.values())):
         with builder.dataflow():
-            zeros = [
-                builder.emit(relax.op.zeros(each.shape, str(each.dtype).removeprefix("torch.")))
+            caches = [
+                builder.emit(relax.op.broadcast_to(given[each.name], each.shape))
                 for each in layout.kept
             ]
-            result = builder.emit_output(relax.Tuple(zeros))
+            result = builder.emit_output(relax.Tuple(caches))
         builder.emit_func_output(result)
     mod = builder.finalize()
-    mod["main"] = mod["main"].with_attr("num_input", 0)
+    mod["main"] = mod["main"].with_attr("num_input", len(zeros))
     return mod
 
 

@@ -137,6 +137,12 @@ class Layout:
         """The caches that a step changes."""
         return [each for each in self.tensors if each.kind != "crossed"]
 
+    def zeros(self) -> Tensors:
+        """What the program that gives empty caches takes: a zero for each, by name."""
+        return {
+            each.name: torch.zeros((1,) * len(each.shape), dtype=each.dtype) for each in self.kept
+        }
+
     @property
     def crossed(self) -> list[CacheTensor]:
         """The caches that the encoder's program gives."""
