@@ -19,7 +19,7 @@ Emit = Callable[[relax.Expr], relax.Var]
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What all optimisers have.
+    """Base of optimisers.
 
     Attributes:
         slots: Names of the arrays that it keeps for each parameter, all zero at first.

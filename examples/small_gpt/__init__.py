@@ -1,0 +1,1 @@
+"""A small GPT and its text, for examples/train.py."""

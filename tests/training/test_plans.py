@@ -1,0 +1,69 @@
+"""Collectives of a step are the textbook's, per plan: their kinds, and the bytes that are sent."""
+
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+import distir_ext as dx
+
+LAYERS, WIDTH, BATCH = 3, 16, 24
+WEIGHTS = r"state\.params\.(up|down)\d"
+DATA = {"x": ("dp", None), "target": ("dp", None)}
+TENSOR = {r"state\.params\.up\d": (None, "tp"), r"state\.params\.down\d": ("tp", None)}
+MATRIX = 4 * 4 * WIDTH * WIDTH  # bytes
+
+
+def step():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((BATCH, WIDTH), "float32"))
+    weights = [
+        relax.Var(f"{name}{at}", relax.TensorType(shape, "float32"))
+        for at in range(LAYERS)
+        for name, shape in (("up", (WIDTH, 4 * WIDTH)), ("down", (4 * WIDTH, WIDTH)))
+    ]
+    with builder.function("main", [x, *weights], attrs={"num_input": 1}):
+        with builder.dataflow():
+            h = x
+            for up, down in zip(weights[::2], weights[1::2], strict=True):
+                wide = builder.emit(op.nn.gelu(op.matmul(h, up)))
+                h = builder.emit(op.add(h, op.matmul(wide, down)))
+            result = builder.emit_output(h)
+        builder.emit_func_output(result)
+    return dx.train_step(builder.get(), "mse", "adamw")
+
+
+def sent(mesh, plan):
+    """Bytes that a device sends, by collective; without scalars: the loss, the norm."""
+    lowered = dx.lower(dx.annotate(step(), dx.Mesh(**mesh), plan))
+    found = {}
+    for each in dx.analysis.collectives(lowered):
+        size = each.count * each.bytes_per_device
+        if size > 64:
+            key = each.kind, "".join(each.axes)
+            found[key] = found.get(key, 0) + size
+    return found
+
+
+@pytest.mark.parametrize("devices", [4, 3])
+def test_bytes_are_those_of_the_textbook(devices):
+    matrices = 2 * LAYERS
+    part = (devices - 1) / devices
+    assert sent({"dp": devices}, DATA) == {("all_reduce", "dp"): 2 * part * matrices * MATRIX}
+    if devices == 3:  # which do not divide the weights
+        return
+    scattered = ("reduce_scatter", "dp"), part * matrices * MATRIX
+    # ZeRO-1: gradients are reduce-scattered, new weights gathered once.
+    optimizer = {**DATA, r"state\.(mean|square)\..*": ("dp", None)}
+    gathered = ("all_gather", "dp"), part * matrices * MATRIX
+    assert sent({"dp": devices}, optimizer) == dict([scattered, gathered])
+    # FSDP: each weight once forward and once backward, but the first, whose input has no gradient.
+    gathered = ("all_gather", "dp"), part * (2 * matrices - 1) * MATRIX
+    assert sent({"dp": devices}, {**DATA, WEIGHTS: ("dp", None)}) == dict([scattered, gathered])
+    # Megatron: an all-reduce per layer forward and backward, but the first one backward.
+    rows = 4 * BATCH * WIDTH
+    reduced = 2 * part * (2 * LAYERS - 1) * rows
+    assert sent({"tp": devices}, TENSOR) == {("all_reduce", "tp"): reduced}
+    assert sent({"dp": 2, "tp": 2}, {**DATA, **TENSOR}) == {
+        ("all_reduce", "tp"): (2 * LAYERS - 1) * rows / 2,
+        ("all_reduce", "dp"): matrices * MATRIX / 2,
+    }
