@@ -180,7 +180,7 @@ def measure(config: gpt.Config, plan: str, batch: int, repeats: int) -> dict[str
         **{f"{name} ms": 1e3 * median(each[1:]) for name, each in times.items()},
         "sent kB": ours_sent / 1e3,
         "JAX sends kB": jax_sent / 1e3,
-        "peak kB": max(each.memory.peak for each in estimate.programs) / 1e3,
+        "peak kB": estimate.peak_memory / 1e3,
         "error": abs(losses["distir"] / losses["torch"] - 1),
     }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +78,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Writes a checkpoint; the one of before is there until the new one is complete."""
     part = path.with_suffix(".part.npz")
     np.savez(part, **{name: value.numpy() for name, value in state.items()})
-    os.replace(part, path)
+    part.replace(path)
 
 
 def torch_losses(steps: int, config: gpt.Config | None = None) -> Iterator[float]:

@@ -110,7 +110,7 @@ def forward(config: Config, batch: int) -> tvm.IRModule:
 
 
 def torch_loss(config: Config, weights: Mapping[str, Any], x: Any, target: Any) -> Any:
-    """The same model in torch, on parameters by name."""
+    """Loss of this model in torch, on parameters by name."""
     import torch.nn.functional as f
 
     def norm(value: Any, name: str) -> Any:

@@ -5,21 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 LETTERS = "\n abcdefghijklmnopqrstuvwxyz.+="
-_WORDS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
+_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
 
 
 def line(rng: np.random.Generator) -> str:
