@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     if model.generation_config.pad_token_id is None:
         eos = model.generation_config.eos_token_id
         sampling["pad_token_id"] = (eos[0] if isinstance(eos, list) else eos) or 0
-    partitioned = torch_models.partition(found, None, mesh, options.strategy, generation=sizes)
+    partitioned: Any = torch_models.partition(found, None, mesh, options.strategy, generation=sizes)
     with partitioned:
         tokens = partitioned.generate(
             ids, mask, max_new_tokens=new, seed=options.seed, **sampling

@@ -46,10 +46,10 @@ def kernel(cache: Any, values: Any) -> tuple[str, tvm.tirx.PrimFunc]:
     dtype = str(cache.dtype)
 
     @T.prim_func(private=True, s_tir=True)
-    def write_cache(
-        held: T.Buffer((batch, heads, slots, size), dtype),
-        values: T.Buffer((batch, heads, new, size), dtype),
-        start: T.Buffer((1,), "int64"),
+    def write_cache(  # type: ignore[no-untyped-def]
+        held: T.Buffer((batch, heads, slots, size), dtype),  # type: ignore[valid-type]
+        values: T.Buffer((batch, heads, new, size), dtype),  # type: ignore[valid-type]
+        start: T.Buffer((1,), "int64"),  # type: ignore[valid-type]
     ):
         T.func_attr({"tirx.noalias": True})
         for b, h, n, d in T.grid(batch, heads, new, size):

@@ -12,6 +12,7 @@ of sizes that stay:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,7 @@ class CacheTensor:
     @property
     def bytes(self) -> int:
         """Size on all devices together, without what is replicated."""
-        return int(torch.Size(self.shape).numel()) * self.dtype.itemsize
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
     def zeros(self) -> torch.Tensor:
         """The tensor before the first token."""
@@ -137,8 +138,11 @@ _STATES = (
 )
 
 
-class _Slots(cache_utils.CacheLayerMixin):  # type: ignore[misc]
+class _Slots(cache_utils.CacheLayerMixin):
     """Keys and values of one layer: those of all positions, or of a window."""
+
+    keys: Any
+    values: Any
 
     def __init__(self, is_window: bool, is_sliding: bool, start: torch.Tensor) -> None:
         super().__init__()
@@ -175,7 +179,7 @@ class _Slots(cache_utils.CacheLayerMixin):  # type: ignore[misc]
         return int(self.keys.shape[2])
 
 
-class _States(cache_utils.LinearAttentionLayer):  # type: ignore[misc]
+class _States(cache_utils.LinearAttentionLayer):
     """States of convolutions and recurrences of one layer, of which there is always one before."""
 
     def hold(self, role: str, number: int, state: torch.Tensor) -> None:
@@ -199,10 +203,10 @@ class _StatesAndSlots(_States, _Slots):
         self, is_window: bool, is_sliding: bool, start: torch.Tensor, number_of_states: int
     ) -> None:
         _Slots.__init__(self, is_window, is_sliding, start)
-        _States.__init__(self, number_of_states)
+        _States.__init__(self, number_of_states)  # type: ignore[call-arg]
 
 
-class _Recorded(cache_utils.CacheLayerMixin):  # type: ignore[misc]
+class _Recorded(cache_utils.CacheLayerMixin):
     """Keys and values of one layer, as the model computes them."""
 
     def lazy_initialization(self, key_states: Any, value_states: Any) -> None:

@@ -162,7 +162,7 @@ class Generator:
                 f"a prompt of {prompt} tokens and {new} new ones are more than the caches hold, "
                 f"which is {limit}: Generation(max_length=...) says how many"
             )
-        return new
+        return None if new is None else int(new)
 
     def _copy(self) -> Any:
         """A model of the same configuration whose ``forward`` the workers compute."""
@@ -222,7 +222,7 @@ class Generator:
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor | None]:
         """What the encoder takes, of the length that it was exported for."""
         layout = self._layout
-        name = layout.model.main_input_name  # type: ignore[union-attr]
+        name = layout.model.main_input_name
         shape = tuple(layout.encoder[str(name)].shape[1:])
         if layout.encoder_mask is None:
             if tuple(taken.shape[1:]) != shape:

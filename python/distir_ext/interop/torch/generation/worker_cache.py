@@ -9,7 +9,7 @@ import torch
 from transformers import cache_utils
 
 
-class WorkerCache(cache_utils.Cache):  # type: ignore[misc]
+class WorkerCache(cache_utils.Cache):
     """Caches of several groups of sequences, each as many as a step computes at a time.
 
     Attributes:
