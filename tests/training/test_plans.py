@@ -67,3 +67,18 @@ def test_bytes_are_those_of_the_textbook(devices):
         ("all_reduce", "tp"): (2 * LAYERS - 1) * rows / 2,
         ("all_reduce", "dp"): matrices * MATRIX / 2,
     }
+
+
+def test_fully_sharded_weights_save_memory_where_gathers_are_not_combined():
+    one_by_one = {"passes": {"OptimizeCollectives": {"combine_bytes": 1, "prefetch_bytes": 0}}}
+    cluster = dx.Cluster.preset("H100")
+    peaks = [
+        dx.analysis.estimate(
+            dx.lower(
+                dx.annotate(step(), dx.Mesh(dp=4), plan), pipeline=dx.pipelines.load(one_by_one)
+            ),
+            cluster,
+        ).peak_memory
+        for plan in ({**DATA, WEIGHTS: ("dp", None)}, DATA)
+    ]
+    assert peaks[0] < peaks[1] / 2
