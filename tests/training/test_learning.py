@@ -21,8 +21,8 @@ def example():
 
 @pytest.mark.parametrize("plan", ["dp_tp", "fsdp", "one", "dp", "zero1", "tp"])
 def test_loss_curve_is_that_of_torch(example, plan, sample):
-    steps = sample(8, 50, 50)
-    config = example.gpt.Config(width=32, layers=sample(1, 2, 2))
+    steps = sample(8, 8, 50, 50)
+    config = example.gpt.Config(width=32, layers=sample(1, 1, 2, 2))
     wanted = list(example.torch_losses(steps, config))
     found = [loss for _, loss in example.losses(plan, steps, config)]
     assert found == pytest.approx(wanted, rel=1e-4)
