@@ -51,7 +51,7 @@ class _NotKnownError(Exception):
 
 
 def built(make: Callable[[], Any], mod: tvm.IRModule, dump_dir: Any, **parts: Any) -> Any:
-    """What ``make`` builds, from the cache if it was built before.
+    """Returns what ``make`` builds, from the cache if it was built before.
 
     Args:
         make: Builds the executable.

@@ -110,7 +110,7 @@ def _may_change(function: tirx.PrimFunc) -> bool:
 
 
 def _inputs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, int]:
-    """How many inputs kernels have, of those that only ``R.call_tir`` refers to."""
+    """Numbers of inputs of the kernels that only ``R.call_tir`` refers to."""
     inputs: dict[tvm.ir.GlobalVar, int] = {}
     calls: dict[tvm.ir.GlobalVar, int] = defaultdict(int)
     uses: dict[tvm.ir.GlobalVar, int] = defaultdict(int)
