@@ -10,6 +10,7 @@
 
 #include "analysis/structural_index.h"
 #include "ir/build.h"
+#include "ir/data_extents.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
@@ -139,13 +140,25 @@ class DistinctFunctions {
   ir::FunctionMap all_;
 };
 
+/*! \brief True if TVM's kernels of a call find out its extents, which a cast in the function that
+ * calls them names: then each call needs names of its own. */
+bool FindsExtents(const ir::Call& call) {
+  bool finds = ir::HasDataExtent(call);
+  ir::ForEachLeaf(call.ty(), [&](const ir::Type& leaf) {
+    const auto type = ir::TensorType::Cast(leaf);
+    finds = finds || (type.defined() && !ir::HasKnownShape(type));
+  });
+  return finds;
+}
+
 class OutliningRewriter : public ir::FunctionRewriter {
  public:
   explicit OutliningRewriter(DistinctFunctions* distinct) : distinct_(*distinct) {}
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
-    if (const ir::Call call = ir::Call::Cast(value); call.defined() && ir::Op::Is(call.op())) {
+    if (const ir::Call call = ir::Call::Cast(value);
+        call.defined() && ir::Op::Is(call.op()) && !FindsExtents(call)) {
       const Outliner outliner(call);
       if (outliner.function().defined()) {
         const ir::GlobalVar& name = distinct_.Find(outliner.function());

@@ -90,7 +90,7 @@ class ModelFunction(Shown):
             **named: Inputs by name.
 
         Raises:
-            As a call, of its inputs.
+            ValueError, TypeError: As a call, of its inputs.
         """
         call = self._calls.prepare(self._calls.in_order(inputs, named))
         return PreparedFunction(self._calls, call)

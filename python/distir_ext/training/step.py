@@ -101,7 +101,7 @@ def train_step(
         targets: Types of the targets by name, where the loss does not say what they are.
         clip: The largest norm of all gradients together; larger ones are scaled down to it.
         loss_scale: The loss is multiplied by it before gradients are taken, and gradients are
-            divided by it: a number that stays, or a :class:`LossScale`.
+            divided by it: a number that stays, or a :class:`distir_ext.training.LossScale`.
         legalize: Whether ``LegalizeOps`` is run on the step. Plans need not have it.
 
     Returns:

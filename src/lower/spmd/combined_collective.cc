@@ -68,6 +68,7 @@ class Emitter {
   /*! \brief Cuts a value along an axis into parts of these widths. */
   ffi::Array<ir::Expr> Split(const ir::Expr& value, Sizes sizes, int axis,
                              const std::vector<int64_t>& widths) const {
+    if (widths.size() == 1) return {value};
     ffi::Array<int64_t> cuts;
     ffi::Array<ir::Type> types;
     int64_t position = 0;
@@ -90,6 +91,10 @@ class Emitter {
   const std::function<ir::Expr(const ir::Expr&)>& emit_;
 };
 
+bool IsEmpty(const CombinedPart& part) {
+  return Product(SizesOf(ir::TensorType::Cast(part.value.ty()))) == 0;
+}
+
 /*! \brief (.., n * l, ..) as (n, .., l, ..): the shard of each device in front. */
 ir::Expr ShardsInFront(const Emitter& emitter, const ir::Expr& value, int dim, int64_t n) {
   Sizes sizes = SizesOf(ir::TensorType::Cast(value.ty()));
@@ -104,9 +109,31 @@ ffi::Array<ir::Expr> EmitCombined(CollectiveKind kind, const std::vector<Combine
                                   int64_t group_size,
                                   std::vector<std::pair<const char*, ffi::Any>> attrs,
                                   const std::function<ir::Expr(const ir::Expr&)>& emit) {
+  const bool gathers = kind == CollectiveKind::kAllGather;
+  const bool scatters = kind == CollectiveKind::kReduceScatter;
+  const std::string op_name = abi::OnTensors(mesh::RecordedAs(kind));
+  // Tensors without elements stay alone: R.reshape reads a size of 0 as that of its operand.
+  std::vector<CombinedPart> full;
+  for (const CombinedPart& part : parts) {
+    if (!IsEmpty(part)) full.push_back(part);
+  }
+  if (full.size() < parts.size()) {
+    ffi::Array<ir::Expr> combined;
+    if (!full.empty()) combined = EmitCombined(kind, full, group_size, attrs, emit);
+    ffi::Array<ir::Expr> results;
+    size_t next = 0;
+    for (const CombinedPart& part : parts) {
+      if (!IsEmpty(part)) {
+        results.push_back(combined[next++]);
+        continue;
+      }
+      auto of_one = attrs;
+      if (gathers || scatters) of_one.emplace_back("dim", part.dim);
+      results.push_back(emit(ir::MakeOpCall(part.target, op_name.c_str(), {part.value}, of_one)));
+    }
+    return results;
+  }
   Emitter emitter(parts[0].target, emit);
-  bool gathers = kind == CollectiveKind::kAllGather;
-  bool scatters = kind == CollectiveKind::kReduceScatter;
   // Rows of the matrices before and after: one per device where shards lie beside each other.
   int64_t rows_before = scatters ? group_size : 1;
   int64_t rows_after = gathers ? group_size : 1;
@@ -123,7 +150,6 @@ ffi::Array<ir::Expr> EmitCombined(CollectiveKind kind, const std::vector<Combine
   }
   ir::Expr together = emitter.Concat(flat, 1, {rows_before, total});
   if (gathers || scatters) attrs.emplace_back("dim", 0);
-  const std::string op_name = abi::OnTensors(mesh::RecordedAs(kind));
   ir::Expr sent =
       emit(ir::MakeOpCall(emitter.Type({rows_after, total}), op_name.c_str(), {together}, attrs));
   ffi::Array<ir::Expr> apart = emitter.Split(sent, {rows_after, total}, 1, widths);

@@ -149,7 +149,8 @@ def test_the_automatic_plan_is_never_dearer_than_others(monkeypatch):
     monkeypatch.setattr(module, "build", lambda *_, **__: None)
     wide = models.llama(num_hidden_layers=1, tie_word_embeddings=True)
     cluster = dx.Cluster.uniform(dx.Link(1e-6, 1e9), device=SMALL)
-    searched = module.autoshard
+    search = sys.modules["distir_ext.interop.torch.annotated"]
+    searched = search.autoshard
 
     def failing(*_, **__):
         raise ValueError("none")
@@ -174,9 +175,9 @@ def test_the_automatic_plan_is_never_dearer_than_others(monkeypatch):
         found, sharded = seconds("auto")
         assert found <= least
         assert any(note.startswith("auto: 'search' takes") for note in sharded.notes)
-        monkeypatch.setattr(module, "autoshard", failing)
+        monkeypatch.setattr(search, "autoshard", failing)
         without, sharded = seconds("auto")
-        monkeypatch.setattr(module, "autoshard", searched)
+        monkeypatch.setattr(search, "autoshard", searched)
         assert without >= found
         assert "auto: 'search' cannot be used: none" in sharded.notes
 

@@ -309,7 +309,7 @@ def _crossed(
 
 
 def held_by(cache: Any, tensors: Sequence[CacheTensor]) -> tuple[torch.Tensor, ...]:
-    """What a cache of :func:`as_cache` holds after a step, in the order of the tensors."""
+    """Tensors that a cache of :func:`as_cache` holds after a step, in the order of the tensors."""
     found = []
     for each in tensors:
         part = cache

@@ -220,7 +220,7 @@ class Generator:
     def _encoder_inputs(
         self, taken: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor | None]:
-        """What the encoder takes, of the length that it was exported for."""
+        """Inputs of the encoder, of the length that it was exported for."""
         layout = self._layout
         name = layout.model.main_input_name
         shape = tuple(layout.encoder[str(name)].shape[1:])

@@ -202,7 +202,7 @@ def _programs(layout: Layout) -> Iterator[tuple[str, Callable[..., Any], Tensors
 def _entries(
     names: ModelNames, imported: ImportedModel, best: Annotated, axes: Axes
 ) -> dict[str, Any]:
-    """What a plan states of one program: that it found for ``decode`` holds for all."""
+    """Entries of a plan for one program; what it finds for ``decode`` holds for all."""
     found = entries(names, imported, best.stated, axes, best.kind)
     return {**found, **{name: best.found[name] for name in imported.params if name in best.found}}
 

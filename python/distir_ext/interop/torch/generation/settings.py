@@ -52,7 +52,7 @@ class Generation:
 
     @property
     def slots(self) -> int:
-        """Positions that a cache has room for: prompts are padded to whole chunks."""
+        """Positions that a cache has room for, since prompts are padded to whole chunks."""
         chunk = self.chunk_length
         return -(-(self.max_length + chunk - 1) // chunk) * chunk
 

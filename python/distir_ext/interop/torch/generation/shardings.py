@@ -48,7 +48,7 @@ class CacheShardings:
         return tuple(dims)
 
     def entries(self, program: str, params: set[str]) -> dict[str, Any]:
-        """What is stated of a program's inputs and results."""
+        """Shardings that are stated of a program's inputs and results."""
         layout = self._layout
         results = {"encode": layout.crossed, EMPTY: layout.kept}.get(program, layout.kept)
         first = 0 if program in ("encode", EMPTY) else 1

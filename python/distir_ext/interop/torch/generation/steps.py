@@ -33,7 +33,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """What the steps of a model take."""
+    """Inputs and results of the steps of a model."""
 
     model: torch.nn.Module
     generation: Generation
@@ -138,7 +138,7 @@ class Layout:
         return [each for each in self.tensors if each.kind != "crossed"]
 
     def zeros(self) -> Tensors:
-        """What the program that gives empty caches takes: a zero for each, by name."""
+        """Inputs of the program that gives empty caches: a zero for each, by name."""
         return {
             each.name: torch.zeros((1,) * len(each.shape), dtype=each.dtype) for each in self.kept
         }
@@ -232,7 +232,7 @@ def _example(model: Any, example_inputs: Any) -> Mapping[str, Any]:
 def _encoder_inputs(
     model: Any, generation: Generation, given: Mapping[str, Any], batch: int
 ) -> Tensors:
-    """What the encoder of a model takes."""
+    """Inputs of the encoder of a model."""
     if not model.config.is_encoder_decoder:
         return {}
     main = model.main_input_name
