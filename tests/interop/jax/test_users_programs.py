@@ -32,7 +32,7 @@ def difference(found, wanted):
 def test_users_programs_compute_what_jax_does(sample):
     failed = {}
     sessions = {shape: dx.Session(shape[0] * shape[1]) for shape in MESHES}
-    for name in sample(FEW, tuple(CASES), tuple(CASES)):
+    for name in sample(FEW, tuple(CASES)[::4], tuple(CASES), tuple(CASES)):
         function, arguments = arguments_of(name)
         jitted = jax.jit(function)
         mod = dx.interop.jax.from_exported(jitted.lower(*arguments))
