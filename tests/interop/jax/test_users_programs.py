@@ -12,7 +12,13 @@ import jax
 from tests.interop.jax.users_programs import CASES, arguments_of
 
 MESHES = ((3, 2), (2, 2))
-FEW = ("grouped_query_attention", "nucleus_of_probabilities", "updated_rows", "halves")
+FEW = (
+    "scan_of_a_recurrence",
+    "grouped_query_attention",
+    "nucleus_of_probabilities",
+    "updated_rows",
+    "halves",
+)
 # Rounding of the result, and of one partial sum per shard.
 TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3}
 

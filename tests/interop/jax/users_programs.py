@@ -402,3 +402,13 @@ def nearest_codes(x, codes):
     chosen = codes[index]
     straight = x + lax.stop_gradient(chosen - x)
     return straight, index, jnp.bincount(index, length=3)
+
+
+@case((4, 9, 3), (4, 9, 3))
+def scan_of_a_recurrence(decay, x):
+    decay = jax.nn.sigmoid(decay)
+
+    def join(a, b):
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    return lax.associative_scan(join, (decay, x), axis=1)[1]
