@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as f
 import tvm
 from tvm import relax
 from tvm.relax import op
 
 import distir_ext as dx
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+f = torch.nn.functional
 
 MESH = {"dp": 2}
 

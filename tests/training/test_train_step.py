@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 import tvm
 from tvm import relax
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 SIZES = {"w1": (16, 32), "b": (32,), "w2": (32, 12)}
 DP = {"x": ("dp", None), "target": ("dp",)}

@@ -239,9 +239,10 @@ def test_steps_send_what_megatron_sends_and_are_priced(one):
         sent = [
             each for each in dx.analysis.collectives(dx.lower(sharded.mod)) if each.function == name
         ]
-        # Two per layer, and one for the embedding; what else is sent is no more than ids.
-        large = [each for each in sent if each.kind == "all_reduce"]
-        assert sum(each.count for each in large) == 2 * model.config.num_hidden_layers + 1
+        # Two per layer, and one for the embedding; the last position's logits come together.
+        counts = {each.kind: each.count for each in sent}
+        layers = model.config.num_hidden_layers
+        assert counts == {"all_reduce": 2 * layers + 1, "all_gather": 1}
     cluster = dx.Cluster.preset("H100")
     assert dx.analysis.estimate(sharded.mod, cluster).seconds > 0
     steps = [
