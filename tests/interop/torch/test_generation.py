@@ -6,12 +6,14 @@ import json
 
 import numpy as np
 import pytest
-import torch
-import transformers
-from tests.interop.torch.models import SIZES, randomly
 
 import distir_ext as dx
 from distir_ext.cli import main
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from tests.interop.torch.models import SIZES, randomly  # noqa: E402
 
 pytestmark = pytest.mark.models
 LARGE = pytest.mark.large
