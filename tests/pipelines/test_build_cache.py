@@ -113,6 +113,7 @@ def test_a_second_build_takes_a_tenth(folder, built):
     assert min(seconds[1:]) < 0.1 * seconds[0], seconds
 
 
+@pytest.mark.large
 def test_what_a_program_follows_from_is_its_key(folder, built, monkeypatch, tmp_path):
     """Each of these builds differs from all others in one thing."""
     chosen = pipelines.load({"passes": {"OptimizeCollectives": {"combine_bytes": 5}}})

@@ -30,6 +30,7 @@ def test_loss_curve_is_that_of_torch(example, plan, sample):
     assert found[-1] < 0.98 * found[0]
 
 
+@pytest.mark.large
 def test_a_run_goes_on_with_the_identical_curve(example, tmp_path):
     config = example.gpt.Config(width=16, heads=2, layers=1, length=8)
     whole = [loss for _, loss in example.losses("fsdp", 6, config)]

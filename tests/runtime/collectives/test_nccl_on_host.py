@@ -64,8 +64,8 @@ def test_every_file_is_run():
 
 
 # What make test and make test-all choose from; the others take minutes.
-SMALL = ("test_machine_copies", "test_products", "test_programs", "test_stand_in")
-LARGE = (*SMALL, "test_failures", "test_hosts")
+SMALL = ("test_machine_copies", "test_stand_in")
+LARGE = (*SMALL, "test_products", "test_programs", "test_failures", "test_hosts")
 
 
 def pytest_generate_tests(metafunc):
