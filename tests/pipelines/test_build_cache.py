@@ -202,6 +202,7 @@ def test_what_no_text_says_is_built_each_time(
         "PassTimingInstrument": seen,
         f"the operator {name!r}": defined_here,
         "the option 'tir_pipeline'": lambda: dx.build(program(), QUICK, tir_pipeline="default"),
+        "the option 'tir_pipeline' of": lambda: dx.build(program(), QUICK, tir_pipeline=None),
     }
     for reason, build in builds.items():
         for _ in range(2):

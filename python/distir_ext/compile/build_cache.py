@@ -127,9 +127,8 @@ def program_key(
     ]
     if others:
         raise _NotKnownError(f"the pass {others[0]!r} is not one of {SOURCE}")
-    given = [name for name, value in options.items() if not isinstance(value, bool | int | None)]
-    if given:
-        raise _NotKnownError(f"the option {given[0]!r} of tvm.compile is stated")
+    for name in options:
+        raise _NotKnownError(f"the option {name!r} of tvm.compile is stated")
     context = tvm.transform.PassContext.current()
     seeing = [each.name for each in context.instruments or () if each.name != CheckPasses.__name__]
     if seeing:
