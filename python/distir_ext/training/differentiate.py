@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import tvm
 from tvm import relax
@@ -48,30 +48,17 @@ def differentiated(
     return adjoint, fields(results), fields(gradients)
 
 
-def _operands(value: relax.Expr) -> Iterator[relax.Var]:
-    if isinstance(value, relax.Var):
-        yield value
-    elif isinstance(value, tvm.ir.Call):
-        for arg in value.args:
-            yield from _operands(arg)
-    elif isinstance(value, relax.Tuple):
-        for field in value.fields:
-            yield from _operands(field)
-    elif isinstance(value, relax.TupleGetItem):
-        yield from _operands(value.tuple_value)
-
-
 def _check_operators(function: relax.Function, params: Mapping[str, relax.Var], func: str) -> None:
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     source: dict[relax.Var, str] = {param: name for name, param in params.items()}
     reads: dict[relax.Var, list[relax.Var]] = {}
     for binding in bindings:
-        reads[binding.var] = list(_operands(binding.value))
+        reads[binding.var] = list(relax.analysis.free_vars(binding.value))
         first = next((each for each in reads[binding.var] if each in source), None)
         if first is not None and _is_float(binding.var.ty):
             source[binding.var] = source[first]
     bound = {binding.var: binding.value for binding in bindings}
-    needed = set(_operands(_first(function.body.body, bound)))
+    needed = set(relax.analysis.free_vars(_first(function.body.body, bound)))
     for binding in reversed(bindings):
         if binding.var not in needed or binding.var not in source:
             continue

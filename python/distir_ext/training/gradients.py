@@ -48,7 +48,8 @@ def _of(name: str) -> Callable[[Gradient], Gradient]:
     return add
 
 
-def _const(value: float, like: relax.Expr) -> relax.Constant:
+def scalar_like(value: float, like: relax.Expr) -> relax.Constant:
+    """A scalar of the dtype of a tensor."""
     return relax.const(value, str(like.ty.dtype))
 
 
@@ -92,10 +93,10 @@ def _gelu(
     """``x Phi(x)`` has the derivative ``Phi(x) + x phi(x)``."""
     (x,) = call.args
     emit = builder.emit
-    scaled = emit(op.multiply(x, _const(math.sqrt(0.5), x)))
-    below = emit(op.multiply(op.add(op.erf(scaled), _const(1, x)), _const(0.5, x)))
+    scaled = emit(op.multiply(x, scalar_like(math.sqrt(0.5), x)))
+    below = emit(op.multiply(op.add(op.erf(scaled), scalar_like(1, x)), scalar_like(0.5, x)))
     density = emit(op.exp(op.negative(op.multiply(scaled, scaled))))
-    density = emit(op.multiply(density, _const(1 / math.sqrt(2 * math.pi), x)))
+    density = emit(op.multiply(density, scalar_like(1 / math.sqrt(2 * math.pi), x)))
     slope = emit(op.add(below, op.multiply(x, density)))
     return [op.multiply(gradient, slope)]
 
@@ -109,12 +110,14 @@ def _gelu_tanh(
     emit = builder.emit
     a, b = math.sqrt(2 / math.pi), 0.044715
     square = emit(op.multiply(x, x))
-    inner = emit(op.multiply(x, op.add(op.multiply(square, _const(a * b, x)), _const(a, x))))
+    inner = emit(
+        op.multiply(x, op.add(op.multiply(square, scalar_like(a * b, x)), scalar_like(a, x)))
+    )
     t = emit(op.tanh(inner))
-    inner_slope = emit(op.add(op.multiply(square, _const(3 * a * b, x)), _const(a, x)))
-    t_slope = emit(op.multiply(op.subtract(_const(1, x), op.multiply(t, t)), inner_slope))
-    both = emit(op.add(op.add(t, _const(1, x)), op.multiply(x, t_slope)))
-    return [op.multiply(gradient, op.multiply(both, _const(0.5, x)))]
+    inner_slope = emit(op.add(op.multiply(square, scalar_like(3 * a * b, x)), scalar_like(a, x)))
+    t_slope = emit(op.multiply(op.subtract(scalar_like(1, x), op.multiply(t, t)), inner_slope))
+    both = emit(op.add(op.add(t, scalar_like(1, x)), op.multiply(x, t_slope)))
+    return [op.multiply(gradient, op.multiply(both, scalar_like(0.5, x)))]
 
 
 @_of("nn.leakyrelu")
@@ -122,8 +125,8 @@ def _leaky_relu(
     result: relax.Var, call: relax.Call, gradient: relax.Var, builder: relax.BlockBuilder
 ) -> Sequence[relax.Expr]:
     (x,) = call.args
-    small = op.multiply(gradient, _const(float(call.attrs.alpha), x))
-    return [op.where(op.less(x, _const(0, x)), builder.emit(small), gradient)]
+    small = op.multiply(gradient, scalar_like(float(call.attrs.alpha), x))
+    return [op.where(op.less(x, scalar_like(0, x)), builder.emit(small), gradient)]
 
 
 @_of("nn.softplus")
@@ -131,7 +134,7 @@ def _softplus(
     result: relax.Var, call: relax.Call, gradient: relax.Var, builder: relax.BlockBuilder
 ) -> Sequence[relax.Expr]:
     (x,) = call.args
-    scaled = builder.emit(op.multiply(x, _const(float(call.attrs.beta), x)))
+    scaled = builder.emit(op.multiply(x, scalar_like(float(call.attrs.beta), x)))
     return [op.multiply(gradient, op.sigmoid(scaled))]
 
 
@@ -144,14 +147,14 @@ def _erf(
 ) -> Sequence[relax.Expr]:
     (x,) = call.args
     density = builder.emit(op.exp(op.negative(op.multiply(x, x))))
-    return [op.multiply(gradient, op.multiply(density, _const(2 / math.sqrt(math.pi), x)))]
+    return [op.multiply(gradient, op.multiply(density, scalar_like(2 / math.sqrt(math.pi), x)))]
 
 
 @_of("rsqrt")
 def _rsqrt(
     result: relax.Var, call: relax.Call, gradient: relax.Var, builder: relax.BlockBuilder
 ) -> Sequence[relax.Expr]:
-    slope = op.divide(op.multiply(result, _const(-0.5, result)), call.args[0])
+    slope = op.divide(op.multiply(result, scalar_like(-0.5, result)), call.args[0])
     return [op.multiply(gradient, builder.emit(slope))]
 
 
@@ -160,7 +163,7 @@ def _square(
     result: relax.Var, call: relax.Call, gradient: relax.Var, builder: relax.BlockBuilder
 ) -> Sequence[relax.Expr]:
     (x,) = call.args
-    return [op.multiply(gradient, op.multiply(x, _const(2, x)))]
+    return [op.multiply(gradient, op.multiply(x, scalar_like(2, x)))]
 
 
 # Normalisations
@@ -220,7 +223,7 @@ def _normalised(
     if centred:
         x = emit(op.subtract(x, op.mean(x, axes, keepdims=True)))
     square = emit(op.mean(emit(op.multiply(x, x)), axes, keepdims=True))
-    inverse = emit(op.rsqrt(op.add(square, _const(epsilon, x))))
+    inverse = emit(op.rsqrt(op.add(square, scalar_like(epsilon, x))))
     return inverse, emit(op.multiply(x, inverse))
 
 
@@ -262,7 +265,7 @@ def _attention_gradients(
     scale = call.attrs.scale
     factor = float(scale.value) if scale is not None else int(query.ty.shape[3]) ** -0.5
     scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
-    scores = emit(op.multiply(scores, _const(factor, scores)))
+    scores = emit(op.multiply(scores, scalar_like(factor, scores)))
     if len(call.args) > 3:
         scores = emit(op.add(scores, call.args[3]))
     if call.attrs.causal_mask is not None:
@@ -272,7 +275,7 @@ def _attention_gradients(
     of_p = emit(op.matmul(got, emit(op.permute_dims(v, [0, 1, 3, 2]))))
     along = emit(op.sum(emit(op.multiply(of_p, p)), [-1], keepdims=True))
     of_scores = emit(op.multiply(op.subtract(of_p, along), p))
-    scaled = emit(op.multiply(of_scores, _const(factor, of_scores)))
+    scaled = emit(op.multiply(of_scores, scalar_like(factor, of_scores)))
     of_q = emit(op.matmul(scaled, k))
     of_k = emit(op.matmul(emit(op.permute_dims(scaled, [0, 1, 3, 2])), q))
     found = [op.permute_dims(each, [0, 2, 1, 3]) for each in (of_q, of_k, of_v)]
@@ -290,7 +293,7 @@ def _masked(emit: Callable[[relax.Expr], relax.Var], scores: relax.Expr, side: s
     last = emit(op.add(row, relax.const(int(shift), "int64")))
     seen = emit(op.less_equal(column, last))
     return emit(
-        op.where(seen, scores, _const(-1e4 if "16" in str(scores.ty.dtype) else -1e30, scores))
+        op.where(seen, scores, scalar_like(-1e4 if "16" in str(scores.ty.dtype) else -1e30, scores))
     )
 
 

@@ -6,6 +6,7 @@ learning rate is an input of every step, so schedules are the caller's.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,12 +14,14 @@ from typing import Any, ClassVar
 from tvm import relax
 from tvm.relax.training import optimizer as tvm_optimizers
 
+from distir_ext.training.gradients import scalar_like
+
 Emit = Callable[[relax.Expr], relax.Var]
 """Binds a value in the step that is being written."""
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(ABC):
     """Base of optimisers.
 
     Attributes:
@@ -33,6 +36,7 @@ class Optimizer:
         """The scalars of this step, of those of the step before."""
         return {}
 
+    @abstractmethod
     def update(
         self,
         emit: Emit,
@@ -55,17 +59,12 @@ class Optimizer:
         Returns:
             The new parameter and the new slots.
         """
-        raise NotImplementedError
-
-
-def _const(value: float, like: relax.Expr) -> relax.Constant:
-    return relax.const(value, str(like.ty.dtype))
 
 
 def _mixed(emit: Emit, old: relax.Expr, weight: float, new: relax.Expr) -> relax.Var:
     """``weight * old + (1 - weight) * new``."""
-    kept = relax.op.multiply(old, _const(weight, old))
-    return emit(relax.op.add(kept, relax.op.multiply(new, _const(1 - weight, old))))
+    kept = relax.op.multiply(old, scalar_like(weight, old))
+    return emit(relax.op.add(kept, relax.op.multiply(new, scalar_like(1 - weight, old))))
 
 
 @dataclass(frozen=True)
@@ -123,12 +122,12 @@ class Momentum(Optimizer):
         gradient = _decayed(emit, param, gradient, self.weight_decay)
         added = gradient
         if self.dampening:
-            added = emit(relax.op.multiply(gradient, _const(1 - self.dampening, param)))
-        kept = relax.op.multiply(slots["velocity"], _const(self.momentum, param))
+            added = emit(relax.op.multiply(gradient, scalar_like(1 - self.dampening, param)))
+        kept = relax.op.multiply(slots["velocity"], scalar_like(self.momentum, param))
         velocity = emit(relax.op.add(kept, added))
         moved = velocity
         if self.nesterov:
-            ahead = relax.op.multiply(velocity, _const(self.momentum, param))
+            ahead = relax.op.multiply(velocity, scalar_like(self.momentum, param))
             moved = emit(relax.op.add(gradient, ahead))
         new = emit(relax.op.subtract(param, relax.op.multiply(moved, learning_rate)))
         return new, {"velocity": velocity}
@@ -180,7 +179,7 @@ class Adam(Optimizer):
         squared = emit(relax.op.multiply(gradient, gradient))
         square = _mixed(emit, slots["square"], self.betas[1], squared)
         root = relax.op.sqrt(relax.op.divide(square, scalars["square_correction"]))
-        below = emit(relax.op.add(root, _const(self.eps, param)))
+        below = emit(relax.op.add(root, scalar_like(self.eps, param)))
         rate = emit(relax.op.divide(learning_rate, scalars["mean_correction"]))
         moved = emit(relax.op.multiply(relax.op.divide(mean, below), rate))
         return emit(relax.op.subtract(param, moved)), {"mean": mean, "square": square}
@@ -206,8 +205,8 @@ class AdamW(Adam):
     ) -> tuple[relax.Expr, relax.Expr]:
         if not self.weight_decay:
             return param, gradient
-        part = emit(relax.op.multiply(learning_rate, _const(self.weight_decay, param)))
-        kept = emit(relax.op.subtract(_const(1.0, param), part))
+        part = emit(relax.op.multiply(learning_rate, scalar_like(self.weight_decay, param)))
+        kept = emit(relax.op.subtract(scalar_like(1.0, param), part))
         return emit(relax.op.multiply(param, kept)), gradient
 
 
@@ -216,7 +215,7 @@ def _decayed(
 ) -> relax.Expr:
     if not weight_decay:
         return gradient
-    decay = relax.op.multiply(param, _const(weight_decay, param))
+    decay = relax.op.multiply(param, scalar_like(weight_decay, param))
     return emit(relax.op.add(gradient, decay))
 
 
