@@ -12,8 +12,7 @@ from tvm import relax
 
 from distir_ext.annotate.emitting import emitted, is_nn, known_type, like
 from distir_ext.annotate.open_regions import Region, inside, opened
-from distir_ext.annotate.regions import crossing
-from distir_ext.mesh.dims import read_dim
+from distir_ext.annotate.regions import crossing, cuts
 from distir_ext.mesh.frameworks import read_dims
 from distir_ext.mesh.mesh import as_mesh
 from distir_ext.text.tracebacks import short_tracebacks
@@ -119,7 +118,7 @@ class _Border:
         dims = self._read(dims, x)
         region = self._region
         outside = _shape(x)
-        for number, parts in self._cuts(dims):
+        for number, parts in cuts(self._region.base, dims):
             size = outside[number] if number < len(outside) else None
             if isinstance(size, tvm.tirx.IntImm) and int(size) % parts:
                 raise ValueError(
@@ -128,7 +127,7 @@ class _Border:
                 )
         part = crossing("enter_manual", x, region.base, dims, region.entered, entity)
         inside_shape = _shape(part)
-        for number, parts in self._cuts(dims):
+        for number, parts in cuts(self._region.base, dims):
             if number < len(inside_shape):
                 self._divided.append((inside_shape[number], parts, outside[number]))
         return like(value, part)
@@ -147,24 +146,11 @@ class _Border:
             return dims
         return read_dims(dims, self._region.base.axis_names, len(_shape(x)) or None)
 
-    def _cuts(self, dims: Any) -> list[tuple[int, int]]:
-        """The dimensions that are cut, and into how many parts."""
-        sizes = dict(zip(self._region.base.axis_names, self._region.base.shape, strict=True))
-        cuts = []
-        entries = dims if isinstance(dims, list | tuple) else ()
-        for number, entry in enumerate(entries):
-            parts = 1
-            for axis in read_dim("a manual region", entry).axes:
-                parts *= sizes.get(axis, 1)
-            if parts > 1:
-                cuts.append((number, parts))
-        return cuts
-
     def _joined(self, x: relax.Expr, dims: Any) -> relax.TensorType | None:
         """The type outside, if a size that was divided is joined again: whole // parts * parts."""
         shape = list(_shape(x))
         found = False
-        for number, parts in self._cuts(dims):
+        for number, parts in cuts(self._region.base, dims):
             if number >= len(shape):
                 return None
             for size, divided_into, whole in self._divided:

@@ -13,8 +13,7 @@ from tvm import relax
 from distir_ext.annotate.annotations import MeshTable, function_to_annotate
 from distir_ext.annotate.open_regions import check_axis
 from distir_ext.annotate.patterns import values_named
-from distir_ext.annotate.regions import collective_call, crossing_call
-from distir_ext.mesh.dims import read_dim
+from distir_ext.annotate.regions import collective_call, crossing_call, cuts
 from distir_ext.mesh.frameworks import read_dims
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.collective_records import names
@@ -146,6 +145,7 @@ class _Border:
         self._mesh = mesh
         self._dims = dims
         self._bindings: list[relax.Binding] = []
+        self._builder = relax.BlockBuilder()  # types what is bound
 
     def around(self, function: relax.Function, body: relax.SeqExpr) -> relax.Function:
         """The function on whole tensors, with a body on parts."""
@@ -203,7 +203,7 @@ class _Border:
         return self._bound("part", call)
 
     def _bound(self, name: str, value: relax.Expr) -> relax.Var:
-        value = relax.BlockBuilder().normalize(value)
+        value = self._builder.normalize(value)
         var = relax.Var(name, value.ty)
         self._bindings.append(relax.VarBinding(var, value))
         return var
@@ -214,22 +214,17 @@ class _Border:
         dims = self._dims.get(site)
         if dims is None or not isinstance(type_, relax.TensorType):
             return type_
-        read = read_dims(dims, self._mesh.axis_names, type_.ndim)
-        if not isinstance(type_.shape, relax.ShapeExpr) or len(read) != len(type_.shape.values):
+        if not isinstance(type_.shape, relax.ShapeExpr):
             return type_  # crossing_call says what is wrong
-        sizes = []
-        for entry, size in zip(read, type_.shape.values, strict=True):
-            parts = math.prod(self._size(axis) for axis in read_dim(str(site), entry).axes)
-            if parts > 1 and not isinstance(size, tvm.tirx.IntImm):
-                size = tvm.tirx.Var(f"{getattr(size, 'name', 'size')}_of_all", "int64")
-            elif parts > 1:
-                size = int(size) * parts
-            sizes.append(size)
+        sizes = list(type_.shape.values)
+        read = read_dims(dims, self._mesh.axis_names, type_.ndim)
+        for number, parts in cuts(self._mesh, read[: len(sizes)]):
+            size = sizes[number]
+            if isinstance(size, tvm.tirx.IntImm):
+                sizes[number] = int(size) * parts
+            else:
+                sizes[number] = tvm.tirx.Var(f"{getattr(size, 'name', 'size')}_of_all", "int64")
         return relax.TensorType(sizes, type_.dtype)
-
-    def _size(self, axis: str) -> int:
-        check_axis("a plan per worker", axis, self._mesh)
-        return int(self._mesh.shape[self._mesh.axis_names.index(axis)])
 
 
 def _fields(site: Site, type_: relax.TupleType) -> Iterator[tuple[Site, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,6 +124,18 @@ def crossing_call(
         "manual_axes": sorted(order.index(name) for name in manual),
     }
     return _call(operator, x, attrs, [] if type_ is None else [type_])
+
+
+def cuts(mesh: Mesh, dims: Any) -> list[tuple[int, int]]:
+    """The dimensions that dims of a border cut, and into how many parts."""
+    sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
+    found = []
+    for number, entry in enumerate(dims if isinstance(dims, list | tuple) else ()):
+        axes = read_dim("a manual region", entry).axes
+        parts = math.prod(int(sizes.get(axis, 1)) for axis in axes)
+        if parts > 1:
+            found.append((number, parts))
+    return found
 
 
 def _uncut(type_: Any) -> Any:
