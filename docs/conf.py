@@ -72,7 +72,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"distir_ext\.analysis\.graphs\.program_graph\..*"),  # what a Graph is drawn from
     (r"py:class", r"distir_ext\.hints\.weights\.CutWeights"),  # what Hinted.params does
     (r"py:class", r"distir_ext\.interop\.torch\.generation\.steps\.Layout"),  # of its programs
-    (r"py:.*", r"(argparse|collections\.abc|inspect|os|pathlib|types|typing)\..*"),
+    (r"py:.*", r"(abc|argparse|collections\.abc|inspect|os|pathlib|types|typing)\..*"),
 ]
 
 
