@@ -7,7 +7,9 @@ import importlib
 import inspect
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -93,6 +95,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run N cases of each test that has more (by default all)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has processes that tests start find ``startup/sitecustomize.py``, whichever way they do.
+
+    A process that only hands tests to others (``-n``) does not: those run tests as users' programs
+    run, with torch where it is installed.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses", None):
+        startup = str(Path(__file__).parent / "startup")
+        sys.path.append(startup)
+        found = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = startup if not found else os.pathsep.join([startup, found])
 
 
 def chosen(config: pytest.Config, *values: T) -> T:

@@ -187,6 +187,7 @@ def test_errors_are_rows_counted_by_reason(found):
     assert data[0]["mesh"] == {"dp": 1, "tp": 1, "pp": 4}
 
 
+@pytest.mark.large
 def test_processes_give_the_same(found):
     assert swept(processes=2).rows() == found.rows()
 

@@ -52,6 +52,7 @@ def test_layers_are_recognised(model):
     assert max(slices.seconds) == pytest.approx(min(slices.seconds))
 
 
+@pytest.mark.large
 def test_stages_win_where_memory_is_scarce_and_links_are_slow(model):
     """Whole copies do not fit, and collectives between hosts take long: each host is a stage."""
     options = {"cluster": CLUSTER, "devices": 4, "batch": "n", "sizes": {"n": BATCH}}

@@ -86,7 +86,7 @@ def test_small_batches_are_tensor_parallel():
             assert plan[f"layers.{layer}.{name}"] == ("tp", None), name
 
 
-@pytest.mark.parametrize("objective", ["time", "memory"])
+@pytest.mark.parametrize("objective", ["time", pytest.param("memory", marks=pytest.mark.large)])
 def test_numbers(objective):
     """Those of the program that is not partitioned, on meshes that divide little."""
     mod = decoder(layers=1, batch=6, sequence=8, hidden=64)

@@ -60,10 +60,9 @@ print(conformance.check_backend("mpi", workers="auto"), flush=True)
 """
 
 
+@pytest.mark.large
 @needs_mpi
-@pytest.mark.parametrize(
-    "library", ["libmpi_abi.so.1", pytest.param("libmpi.so.12", marks=pytest.mark.large)]
-)
+@pytest.mark.parametrize("library", ["libmpi_abi.so.1", "libmpi.so.12"])
 def test_mpi_conforms(sample, library):
     """All that MPI's own collectives can do, they do; on 2 copies of 2 workers, and 4 of 1."""
     step = sample(20, 4, 1, 1)
@@ -299,6 +298,7 @@ def test_without_mpi():
             dx.Session(2, ccl="mpi", workers=workers)
 
 
+@pytest.mark.large
 @needs_mpi
 def test_under_a_launcher_that_does_not_start_mpi():
     done = subprocess.run(

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "build_time.py"
 
 
+@pytest.mark.large
 def test_a_scan_builds_and_comes_from_the_cache(tmp_path):
     seconds = []
     for kind in ("first", "second"):

@@ -45,6 +45,7 @@ def test_prints_a_row_for_each_collective_and_size(cases):
     assert all(len(row) == 8 and all(float(each) > 0 for each in row[:4]) for row in found.values())
 
 
+@pytest.mark.large
 def test_refuses_sizes_without_whole_shards():
     result = run("--sizes", "1K", "--workers", "3")
     assert result.returncode == 2

@@ -31,6 +31,7 @@ def rows(text, layers):
     ]
 
 
+@pytest.mark.large
 def test_prints_both_variants_beside_upstream():
     text = run("--layers", "1", "2")
     one_function, calls = rows(text, 2)

@@ -51,6 +51,7 @@ def partitioned(mod):
         return session.load(dx.build(mod))["main"](*arguments(mod)).numpy()
 
 
+@pytest.mark.large
 def test_partitioned_stack_and_calls_agree_with_the_plain_stack(stack, config):
     plain = stack.build_stack(2, config)
     calls = stack.build_calls(2, config)

@@ -30,6 +30,7 @@ def run(command, **options):
     )
 
 
+@pytest.mark.large
 def test_a_report_of_an_installed_command(distir, model):
     done = run([*distir, "report", model, *SHARDED, "--json"])
     assert (done.returncode, done.stderr) == (0, "")
@@ -42,6 +43,7 @@ def test_an_error_has_no_traceback(distir, model):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.large
 def test_nobody_reads_the_output_to_its_end(distir):
     """More than a pipe holds, whose reader goes after a line."""
     process = subprocess.Popen(

@@ -39,7 +39,7 @@ def printed(capsys, *arguments: str) -> str:
     return out
 
 
-@pytest.mark.every_case
+@pytest.mark.every_case_in_large
 @pytest.mark.parametrize("entity", ["parameter", "variable", "function", "mesh axis", "kernel"])
 def test_a_saved_folder_through_every_command(entity, folder, capsys):
     mod = ENTITIES[entity](NAME)

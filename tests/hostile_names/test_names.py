@@ -54,7 +54,7 @@ def outputs_of(entity):
     return [each for each in OUTPUTS if each != "figures" or are_drawn]
 
 
-@pytest.mark.every_case
+@pytest.mark.every_case_in_large
 @pytest.mark.parametrize("entity", ENTITIES)
 def test_every_output_has_hostile_names_as_text(entity, tmp_path):
     check(entity, "all at once", tmp_path, outputs_of(entity))
@@ -67,7 +67,7 @@ def test_every_output_takes_long_names(entity, tmp_path):
     check(entity, "a million letters", tmp_path, outputs_of(entity))
 
 
-@pytest.mark.every_case
+@pytest.mark.every_case_in_large
 @pytest.mark.parametrize("entity", ENTITIES)
 def test_what_is_printed_runs(entity, tmp_path):
     """Names that Python cannot read, too: as a program whose text is the same."""

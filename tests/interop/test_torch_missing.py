@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
-import tvm  # which imports torch where it is installed
+import tvm
 before = set(sys.modules)
 import distir_ext as dx
 assert not {"torch", "transformers"} & (set(sys.modules) - before)
@@ -17,6 +19,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.large
 def test_the_extra_is_named():
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120

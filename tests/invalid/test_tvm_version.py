@@ -142,6 +142,7 @@ def test_import_of_the_package_without_tvm():
     assert "needs TVM (apache-tvm >=0.27,<0.28), and none is installed" in last_line(result)
 
 
+@pytest.mark.large
 def test_entities_that_tvm_lacks_become_an_import_error():
     result = run_import(
         "import tvm_ffi\n"
@@ -156,6 +157,7 @@ def test_entities_that_tvm_lacks_become_an_import_error():
     assert ">=0.27,<0.28" in last_line(result)
 
 
+@pytest.mark.large
 def test_what_tvm_lacks_is_listed_once():
     code = (
         "import ctypes, tvm_ffi\n"

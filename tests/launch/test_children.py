@@ -165,6 +165,7 @@ def test_a_line_without_end_is_passed_on_in_parts(launch):
         assert max(map(len, lines)) <= 2**20 + 2**16
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_counts_while_nobody_reads(launch, number):
     process = launch("print(os.getpid())\nwhile True:\n    print('x' * 999)", 2)

@@ -160,6 +160,7 @@ def test_a_port_that_is_taken(clean_environment):
         assert words in str(failure.value)
 
 
+@pytest.mark.large
 def test_a_start_that_a_signal_ends_leaves_no_token(tmp_path):
     """Rank 0 waits for another copy, which never comes."""
     script = (

@@ -197,6 +197,7 @@ def test_torchrun_without_pytorch(set_variables, monkeypatch):
         introduce(place, None, None, 1.0)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("library", "words"),
     [

@@ -119,6 +119,7 @@ def dropping():
         yield addresses
 
 
+@pytest.mark.large
 def test_addresses_that_drop_what_is_sent_there(dropping, address, leader, pool):
     """All are dialled at a time: they take none of the limit from each other, nor from the good."""
     begun = time.monotonic()

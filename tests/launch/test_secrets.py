@@ -53,6 +53,7 @@ print(json.dumps([len(hosts.token), found, modes, left]), flush=True)
 """
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("command", "environ", "by_file"),
     [
@@ -67,17 +68,13 @@ print(json.dumps([len(hosts.token), found, modes, left]), flush=True)
             [],
             True,
             id="mpiexec",
-            marks=[
-                pytest.mark.large,
-                pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed"),
-            ],
+            marks=pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed"),
         ),
         pytest.param(
             [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],
             [],
             True,
             id="torchrun",
-            marks=pytest.mark.large,
         ),
     ],
 )

@@ -54,6 +54,7 @@ def check(expected, *command, **environment):
     assert lines == [expected]
 
 
+@pytest.mark.large
 def test_distir_launch(expected):
     status, lines, errors = run(
         *(sys.executable, "-m", "distir_ext", "launch", "--nproc", str(COPIES), str(SCRIPT))
@@ -174,12 +175,13 @@ print(len(dx.Hosts.from_env().addresses), flush=True)
 """
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("sessions", "end", "status"),
     [
         (0, "raise SystemExit(7)", 7),
-        pytest.param(2, "raise ValueError('of the program')", 1, marks=pytest.mark.large),
-        pytest.param(1, "os._exit(9)", 9, marks=pytest.mark.large),
+        (2, "raise ValueError('of the program')", 1),
+        (1, "os._exit(9)", 9),
     ],
 )
 def test_all_copies_leave_with_the_status_of_rank_0(sessions, end, status, tmp_path, free_port):

@@ -52,7 +52,8 @@ def is_over(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("launcher", ["mpiexec", pytest.param("torchrun", marks=pytest.mark.large)])
+@pytest.mark.large
+@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
 def test_a_start_that_waits_in_a_library_is_ended_at_once(launcher, tmp_path):
     """And its token is gone."""
     if launcher == "mpiexec" and not MPICH.exists():

@@ -134,13 +134,8 @@ def test_outputs_counts_and_metadata_are_taken_out():
     assert set(found.metadata.language_info) == {"name"}
 
 
-SHORT = ("custom_kernel",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SHORT else pytest.param(name, marks=pytest.mark.large) for name in NOTEBOOKS],
-)
+@pytest.mark.large
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_shows_what_it_says(name, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # no settings of the user
     notebook = executed(name, tmp_path)

@@ -41,6 +41,7 @@ def test_completion_needs_no_tvm(script):
     assert not modules & {"tvm", "tvm_ffi", "numpy", "rich"}
 
 
+@pytest.mark.large
 def test_a_command_loads_what_it_needs(script):
     for arguments in (["-m", "distir_ext"], [script]):
         _, printed = imported(*arguments, "rules", "matmul")
@@ -53,6 +54,7 @@ def test_importing_the_package_loads_the_library():
     assert printed.strip()
 
 
+@pytest.mark.large
 def test_a_process_with_the_arguments_of_the_command_loads_the_library():
     code = "import sys; sys.argv = ['/bin/distir']; import distir_ext; print(distir_ext.Mesh)"
     _, printed = imported("-c", code)

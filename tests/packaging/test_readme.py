@@ -24,6 +24,7 @@ assert error < 1e-5, error
 """
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("page", "check"),
     [
@@ -40,8 +41,8 @@ assert error < 1e-5, error
         ("docs/training.md", ""),
         ("docs/from_tvmscript.md", ""),
         ("docs/from_nn_module.md", ""),
-        pytest.param("docs/from_onnx.md", "", marks=pytest.mark.large),
-        pytest.param("docs/interop/onnx.md", "", marks=pytest.mark.large),
+        ("docs/from_onnx.md", ""),
+        ("docs/interop/onnx.md", ""),
         pytest.param("docs/from_torch.md", "", marks=pytest.mark.models),
         pytest.param("docs/interop/torch.md", "", marks=pytest.mark.models),
     ],

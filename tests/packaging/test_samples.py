@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 MANY = "tests/cli/test_notation.py"
 EVERY = "tests/packaging/test_docs.py"
@@ -17,6 +19,7 @@ def collected(*arguments: str) -> list[str]:
     return [line for line in result.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.large
 def test_a_few_cases_of_every_test_are_run():
     tests = collected(MANY, EVERY)
     few = collected(MANY, EVERY, "--cases", "3")

@@ -70,6 +70,7 @@ def peak_of_load(mode, checkpoint, request):
     return json.loads(done.stdout)
 
 
+@pytest.mark.large
 def test_one_copy_of_the_weights(checkpoint, request):
     """The weights and what is mapped at a time; a copy of all of them would show."""
     assert peak_of_load("mapped", checkpoint, request) < 1.5 * TOTAL

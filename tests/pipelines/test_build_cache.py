@@ -177,6 +177,7 @@ class Model:
     assert len(built) == 1
 
 
+@pytest.mark.large
 def test_what_no_text_says_is_built_each_time(
     folder, built, caplog, registered, tmp_path, monkeypatch
 ):
@@ -215,6 +216,7 @@ def test_what_no_text_says_is_built_each_time(
     assert entries(folder) == []
 
 
+@pytest.mark.large
 def test_damage_is_built_anew(folder, built):
     def expect_anew():
         before = len(built)

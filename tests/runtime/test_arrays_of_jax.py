@@ -58,6 +58,7 @@ print("done")
 """
 
 
+@pytest.mark.large
 def test_arrays_on_several_devices_are_taken():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False

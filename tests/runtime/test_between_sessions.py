@@ -193,6 +193,7 @@ def test_boxes_of_another_process(shape, cuts):
         stored.numpy()
 
 
+@pytest.mark.large
 def test_whose_memory_is_read_is_heard_from(monkeypatch):
     """A worker that ends while others read: its number may be another process's then."""
     with (

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 import tvm_ffi
 
 import distir_ext  # noqa: F401
@@ -51,6 +52,7 @@ print(megabytes() - before)
 """
 
 
+@pytest.mark.large
 def test_memory_of_closed_sessions(tmp_path):
     """64 MB of weights on four threads, twice."""
     script = tmp_path / "use.py"

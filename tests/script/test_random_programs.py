@@ -8,6 +8,7 @@ from tests.script.printed import run_file
 import distir_ext as dx
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("number", range(2))
 def test_every_pass_of_random_programs_prints_and_parses(number, sample, tmp_path):
     def check(annotated, after):

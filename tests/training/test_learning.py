@@ -19,6 +19,7 @@ def example():
         sys.path.remove(str(EXAMPLES))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("plan", ["dp_tp", "fsdp", "one", "dp", "zero1", "tp"])
 def test_loss_curve_is_that_of_torch(example, plan, sample):
     pytest.importorskip("torch", reason="PyTorch is not installed")

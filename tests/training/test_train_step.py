@@ -148,6 +148,7 @@ def test_losses_of_tvm_and_of_functions():
         assert all(np.abs(found[key] - right[key]).max() < 1e-6 for key in SIZES)
 
 
+@pytest.mark.large
 def test_low_precision_has_master_weights_and_counts_what_is_not_finite():
     weights, x, target = values(5)
     rates = [0.05] * 6

@@ -53,6 +53,7 @@ def assert_equal(found, wanted, tolerance):
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", NAMES)
 def test_cpu_workers_compute_what_jax_computes(name, on_devices):
     _, weights, tolerance = CASES[name]

@@ -24,6 +24,7 @@ def pairs(*values):
     return [each.reshape(4, -1).copy() for each in np.meshgrid(*values)]
 
 
+@pytest.mark.large
 def test_values_and_poles():
     def functions(x, half, n, q):
         return (
@@ -35,6 +36,7 @@ def test_values_and_poles():
     check(functions, POINTS, half, *pairs(ORDERS, PLACES), tolerance=3e-6)
 
 
+@pytest.mark.large
 def test_what_is_made_of_them():
     rng = np.random.default_rng(0)
     x, y = (rng.uniform(0.2, 5, (4, 6)).astype("float32") for _ in range(2))

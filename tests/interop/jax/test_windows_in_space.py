@@ -109,6 +109,7 @@ CASES = [
 ]
 
 
+@pytest.mark.large
 def test_images_send_what_windows_need():
     for index, (function, arguments, dims, most) in enumerate(CASES):
         mod = dx.interop.jax.from_exported(jax.export.export(jax.jit(function))(*arguments))

@@ -1,6 +1,7 @@
 """Integers are divided by 0 and -1 as in NumPy; a processor's division ends the process."""
 
 import numpy as np
+import pytest
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 from tvm.relax.utils import gen_call_tir_inputs
@@ -56,6 +57,7 @@ def of_users(division, x, y):
     return relax.call_tir(kernel, operands, types)
 
 
+@pytest.mark.large
 def test_integers_are_divided_by_all_numbers():
     cases = []
     for dtype in (*SIGNED, *UNSIGNED):

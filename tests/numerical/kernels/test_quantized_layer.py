@@ -105,6 +105,7 @@ def arrays_of(mod):
     return made
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("devices", "order"), [(3, "FuseTIR"), (5, None), (8, "LegalizeOps")])
 @pytest.mark.parametrize("name", FORMATS)
 def test_two_reductions(session_of, name, devices, order):

@@ -418,6 +418,7 @@ def numbers(dtype):
     ]
 
 
+@pytest.mark.large
 def test_nan_goes_through():
     cases = []
     for dtype in FLOATS:

@@ -200,7 +200,7 @@ def everything(shape, dtype):
     return module(build, x=(shape, dtype), **stated), list(inputs.values())
 
 
-@pytest.mark.every_case
+@pytest.mark.large
 @pytest.mark.parametrize("name", RUNS)
 def test_numbers_where_data_is_as_padding(name, session_of):
     """The first of equal elements is found, and nothing of the padding gets into a result."""

@@ -172,6 +172,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.large
 def test_sizes_that_are_computed_of_others(session_of):
     for mesh in (PAIR, TRIO, GRID):
         names = tuple(mesh.axis_names)

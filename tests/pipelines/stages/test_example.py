@@ -5,6 +5,7 @@ import pytest
 import pipeline
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -153,6 +153,7 @@ def test_the_time_limit_is_for_each_microbatch(session, monkeypatch):
     assert time.monotonic() - begin > 1.0
 
 
+@pytest.mark.large
 def test_an_interrupt_ends_a_pipeline_of_processes():
     session = open_session("processes", 2)
     main = session.load(dx.build(acting([(0, "sleep", 0.0), (1, "stall", 0.0)])))["main"]

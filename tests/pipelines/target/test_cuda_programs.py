@@ -76,6 +76,7 @@ def compile_source(packages, monkeypatch):
     return run
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("dtype", "arch"), KERNELS)
 def test_kernels_compile_and_add_in_float32(compile_source, dtype, arch):
     exe = dx.build(programs(dtype, MESH), target={"kind": "cuda", "arch": arch})

@@ -74,6 +74,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("file", {"small": SMALL, "large": LARGE}.get(sample, FEWEST))
 
 
+@pytest.mark.large
 def test_all_of_it(run_gpu_tests, pytestconfig, file):
     cases = pytestconfig.getoption("--cases")
     few = [] if cases is None else ["--cases", str(cases)]
@@ -83,7 +84,8 @@ def test_all_of_it(run_gpu_tests, pytestconfig, file):
     assert passed >= (FEWEST[file] if cases is None else 1), output
 
 
-@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.large)])
+@pytest.mark.large
+@pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_wrong_reductions_are_noticed(run_gpu_tests, kind):
     """The control: collectives that reduce fail, others do not."""
     chosen = f"{kind} and two and (test_reduce_scatter or test_all_gather)"

@@ -107,6 +107,7 @@ def test_hosts_listen_on_loopback_unless_told_otherwise():
             listen(format_address(listener.getsockname()))
 
 
+@pytest.mark.large
 def test_other_versions_are_refused(agents, monkeypatch):
     monkeypatch.setattr(remote_processes, "versions", lambda: ["distir_ext 0.0.1"])
     match = f"host {agents[0].address}: it has distir_ext .*, the controller has distir_ext 0.0.1"
@@ -163,6 +164,7 @@ cli.main(["host", "--bind", "127.0.0.1:0", "--token-file", sys.argv[2]])
 """
 
 
+@pytest.mark.large
 def test_an_agent_ends_with_a_signal(tmp_path):
     """Whichever thread is given it, and whatever threads there are; without a traceback."""
     token = tmp_path / "token"

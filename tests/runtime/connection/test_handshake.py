@@ -68,6 +68,7 @@ def test_whoever_connects_with_another_token_is_not_served():
     assert raised == ["it does not have the token"]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("said", [b"", b"distir\x00\x02" + bytes(64)], ids=["nothing", "guess"])
 def test_an_unknown_listener_learns_nothing_of_the_token(said):
     """It gets the hello, which does not depend on the token, and nothing behind that."""

@@ -298,6 +298,7 @@ def scribble(seed):
     writer.join()
 
 
+@pytest.mark.large
 def test_shared_memory_that_somebody_overwrites():
     """Any result and any error will do, but no process dies."""
     program = (

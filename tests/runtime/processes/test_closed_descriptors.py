@@ -89,6 +89,7 @@ def test_sessions_of_processes_start(tmp_path):
     host.stdout.close()
 
 
+@pytest.mark.large
 def test_launch_starts_copies(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -163,6 +163,7 @@ def test_a_fork_keeps_nothing_of_worker_processes():
         assert in_fork(look) == str((False, False, [-1, -1]))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_the_end_of_a_fork(kind):
     """Whatever runs when an interpreter ends runs in the fork, too."""

@@ -72,6 +72,7 @@ def failed_step(workers, functions):
     return caught.value
 
 
+@pytest.mark.large
 def test_numbers_and_failures(agents, start_agent, tmp_path):
     mesh = dx.Mesh(tp=3)
     mod = dx.annotate(chain(WIDTHS, rows="n"), mesh, {"w0": (None, "tp"), "w1": ("tp", None)})
@@ -105,6 +106,7 @@ def test_numbers_and_failures(agents, start_agent, tmp_path):
         assert (error.kind, error.worker, error.host) == ("ValueError", 2, addresses[2])
 
 
+@pytest.mark.large
 def test_a_line_between_two_living_hosts(agents, start_agent, tmp_path):
     """The worker behind it is lost to the session; its host and the one before it live."""
     inner = start_agent(tmp_path, is_cuttable=True)

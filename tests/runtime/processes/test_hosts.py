@@ -263,6 +263,7 @@ def test_an_interrupt_ends_the_step_at_once(agents, first):
     check_gone(pids)
 
 
+@pytest.mark.large
 def test_agent_that_is_killed(agents, start_agent, tmp_path):
     agent = start_agent(tmp_path)
     workers = start([agents[0], agent])
@@ -278,6 +279,7 @@ def test_agent_that_is_killed(agents, start_agent, tmp_path):
     agent.process.stdout.close()
 
 
+@pytest.mark.large
 def test_another_host_in_place_of_one_that_is_lost(agents, start_agent, tmp_path):
     """Or what is left, with more devices."""
     mesh, widths = dx.Mesh(tp=2), [8, 12, 8]
@@ -390,6 +392,7 @@ def test_failures_many_times(agents):
         test_failure_ends_the_step_on_all_hosts(agents, how)
 
 
+@pytest.mark.large
 def test_a_slow_host_is_not_taken_for_lost():
     """A late answer is not taken for another one; only a host that says nothing is lost."""
     ours, its = (Stream(each) for each in socket.socketpair())

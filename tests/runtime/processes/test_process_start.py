@@ -56,6 +56,7 @@ def test_a_worker_imports_neither_tvm_nor_torch(tmp_path):
     }
 
 
+@pytest.mark.large
 def test_modules_of_users_find_all_of_it(tmp_path):
     """They import a whole distir_ext; those that do not ask for it, or for TVM, load less."""
     (tmp_path / "small.py").write_text(
@@ -128,6 +129,7 @@ def test_a_session_counts_the_workers_that_have_started(monkeypatch):
     assert counted == [2, 2]
 
 
+@pytest.mark.large
 def test_a_worker_that_never_answers_while_it_starts(monkeypatch, tmp_path):
     """Such as one that imports a module that waits: the session's limit for calls is its, too."""
     monkeypatch.setattr(processes, "LEAST_START_LIMIT", 0.5)

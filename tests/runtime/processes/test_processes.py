@@ -298,12 +298,13 @@ if {busy}:
 """
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("end", "busy"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", True),
-        pytest.param("pass", False, marks=pytest.mark.large),
-        pytest.param("raise KeyboardInterrupt", False, marks=pytest.mark.large),
+        ("pass", False),
+        ("raise KeyboardInterrupt", False),
     ],
     ids=["killed", "exits", "interrupted"],
 )
