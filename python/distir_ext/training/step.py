@@ -28,7 +28,9 @@ from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tracebacks import short_tracebacks
 from distir_ext.training.differentiate import differentiated
 from distir_ext.training.losses import as_loss
+from distir_ext.training.memory_limit import MemoryLimit
 from distir_ext.training.optimizers import Optimizer, as_optimizer
+from distir_ext.training.recompute import computed_again, marked_places, regions, without_mark
 from distir_ext.training.state import LEARNING_RATE, LOSS_SCALE_ATTRIBUTE, NONFINITE_STEPS
 
 _LOW = ("float16", "bfloat16")
@@ -80,6 +82,7 @@ def train_step(
     targets: Mapping[str, relax.Type] | None = None,
     clip: float | None = None,
     loss_scale: LossScale | float | None = None,
+    checkpoint: int | MemoryLimit | None = None,
     legalize: bool = False,
 ) -> tvm.IRModule:
     """Makes a forward function a training step: gradients, optimiser, new state.
@@ -102,6 +105,11 @@ def train_step(
         clip: The largest norm of all gradients together; larger ones are scaled down to it.
         loss_scale: The loss is multiplied by it before gradients are taken, and gradients are
             divided by it: a number that stays, or a :class:`distir_ext.training.LossScale`.
+        checkpoint: Number of regions of the forward pass, with borders where few bytes are read
+            later, such as between layers. Only values that cross a border are kept for the backward
+            pass, which computes the others again. A
+            :class:`distir_ext.training.MemoryLimit`: as many regions as it takes. None: values
+            between the marks of :func:`distir_ext.training.checkpoint` are computed again.
         legalize: Whether ``LegalizeOps`` is run on the step. Plans need not have it.
 
     Returns:
@@ -112,17 +120,37 @@ def train_step(
         a gradient was not finite, and further results of ``func``.
 
     Raises:
-        ValueError: There is no such function or parameter, or none is trained; the loss is not a
+        ValueError: There is no such function or parameter, or none is trained; no number of regions
+            is within the memory limit; the loss is not a
             scalar of floats, or does not depend on a parameter; an operator on the way has no
             gradient; the function has branches; names repeat; a number is out of range.
         TypeError: A loss or an optimiser is none.
     """
+    if isinstance(checkpoint, MemoryLimit):
+
+        def with_regions(number: int | None) -> tvm.IRModule:
+            return train_step(
+                mod,
+                loss,
+                optimizer,
+                params,
+                func=func,
+                targets=targets,
+                clip=clip,
+                loss_scale=loss_scale,
+                checkpoint=number,
+            )
+
+        fitted = checkpoint.first_fit(with_regions)
+        return relax.transform.LegalizeOps()(fitted) if legalize else fitted
     function = function_to_annotate(mod, func)
     chosen = as_optimizer(optimizer)
     _check_numbers(clip, loss_scale)
+    if checkpoint is not None and (isinstance(checkpoint, bool) or checkpoint < 1):
+        raise ValueError(f"checkpoint is {checkpoint!r}, not a number of regions from 1 on")
     trained = [_param(each, func) for each in _trained(function, params, func)]
     builder = _Builder(function, func, trained, chosen)
-    builder.forward(loss, targets, loss_scale)
+    builder.forward(loss, targets, loss_scale, checkpoint)
     step = builder.step(clip, loss_scale)
     result = tvm.IRModule({"main": step}, global_infos=mod.global_infos)
     for var, other in mod.functions_items():
@@ -225,6 +253,7 @@ class _Builder:
         loss: Any,
         targets: Mapping[str, relax.Type] | None,
         loss_scale: LossScale | float | None,
+        checkpoint: int | None,
     ) -> None:
         """Writes the function that returns the loss, and differentiates it."""
         builder = self._builder
@@ -252,9 +281,15 @@ class _Builder:
         body = relax.SeqExpr([block], values)
         relax.expr._update_type(body, values.ty)
         forward = relax.Function(params, body, values.ty)
-        self._adjoint, self._results, self._gradients = differentiated(
+        adjoint, self._results, self._gradients = differentiated(
             forward, {each.name: each.state for each in self._trained}, self._func
         )
+        if checkpoint is None:
+            marked = {bindings[at].var for at in marked_places(bindings)}
+            places = {at for at, each in enumerate(block.bindings) if each.var in marked}
+        else:
+            places = regions(block.bindings, checkpoint)
+        self._adjoint = computed_again(adjoint, places, len(block.bindings)) if places else adjoint
         # It has parameters of its own.
         mine = iter(self._adjoint.params)
         self._trained = [replace(each, state=next(mine)) for each in self._trained]
@@ -277,8 +312,11 @@ class _Builder:
             builder.emit_normalized(relax.VarBinding(each.var, builder.normalize(value)))
         tuples: dict[relax.Var, relax.Expr] = {}
         for binding in bindings:
+            value = without_mark(binding.value)
+            if value is not binding.value:
+                binding = relax.VarBinding(binding.var, value)
             builder.emit_normalized(binding)
-            tuples[binding.var] = binding.value
+            tuples[binding.var] = value
         result: relax.Expr = self._function.body.body
         while isinstance(result, relax.Var) and isinstance(
             tuples.get(result), relax.Tuple | relax.Var
