@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "abi/builtin.h"
+#include "dialect/operators/collective_note.h"
 #include "ir/build.h"
+#include "ir/packed_function.h"
 #include "ir/rewriter.h"
 
 namespace distir::analysis {
@@ -90,6 +92,7 @@ class EqualFunctions::Abstraction : public ir::FunctionRewriter {
     ir::GlobalVar name, stands_for;
   };
   std::vector<std::string> communications;
+  ffi::Array<ffi::Any> notes;
   std::unordered_map<const ffi::Object*, Kernel> kernels;  // by name in the module
 
  private:
@@ -99,7 +102,7 @@ class EqualFunctions::Abstraction : public ir::FunctionRewriter {
     is_collective_ = ir::CalleeName(call).compare(0, abi::kRuntime.size(), abi::kRuntime) == 0;
     const ir::Call rewritten = ir::Call::Cast(FunctionRewriter::Rewrite(expr));
     is_collective_ = false;
-    if (!ir::GlobalVar::Is(call.op())) return rewritten;
+    if (!ir::GlobalVar::Is(call.op()) && !ir::ExternFunc::Is(call.op())) return rewritten;
     return ir::MakeCall(rewritten.ty(), RewriteLeaf(call.op()), rewritten.args(), rewritten.attrs(),
                         rewritten.ty_args());
   }
@@ -109,12 +112,21 @@ class EqualFunctions::Abstraction : public ir::FunctionRewriter {
         is_collective_ && text.defined() && IsText(text.value())) {
       return ir::MakeString(PlaceOf(text.value()));
     }
+    if (auto packed = ir::ExternFunc::Cast(leaf); packed.defined()) return WithPlace(packed);
     const ir::GlobalVar name = ir::GlobalVar::Cast(leaf);
     if (!name.defined()) return leaf;
     if (auto known = known_.find(name.get()); known != known_.end()) return known->second;
     auto [kernel, is_new] = kernels.emplace(name.get(), Kernel());
     if (is_new) kernel->second = {name, all_.NameOfKernel(name, functions_.at(name))};
     return kernel->second.stands_for;
+  }
+
+  /*! \brief A packed function whose note, if it has one, is only the place of the note. */
+  ir::ExternFunc WithPlace(const ir::ExternFunc& function) {
+    const ffi::Any note = ir::GetAttr(function, dialect::kNoteAttr);
+    if (note == nullptr) return function;
+    notes.push_back(note);
+    return dialect::WithNote(function, static_cast<int64_t>(notes.size()) - 1);
   }
 
   /*! \brief "[2]" or "{2}" in place of the groups or the plan that are the third to be met. */
@@ -189,8 +201,8 @@ std::optional<FunctionsOnDevices> EqualFunctions::Add(const ir::IRModule& mod) {
     }
     known.emplace(name.get(), names_[like]);
     found.functions.push_back({name.name(), names_[like].name(),
-                               std::move(abstraction.communications), std::move(callees),
-                               VariablesOf(function)});
+                               std::move(abstraction.communications), abstraction.notes,
+                               std::move(callees), VariablesOf(function)});
   }
   found.others = ir::MakeModule(others, ir::Node(), {});
   return found;

@@ -38,6 +38,8 @@ struct FunctionOnDevices {
   std::string like;  // the function that it is equal to
   /*! \brief Groups and plans, each once, by the places where they stand. */
   std::vector<std::string> communications;
+  /*! \brief Notes of collectives (dialect::kNoteAttr), by the places that stand in their stead. */
+  ffi::Array<ffi::Any> notes;
   Callees callees;
   /*! \brief Its parameters and variables in program order. Equal functions have as many. */
   std::vector<std::string> variables;

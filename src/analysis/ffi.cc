@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "analysis/collective_calls.h"
 #include "analysis/equal_functions.h"
 #include "analysis/fused_names.h"
 #include "analysis/legalized_operators.h"
@@ -91,6 +93,7 @@ ffi::Array<ffi::Any> ToData(const Step& step) {
                               ToData(step.shapes),
                               ffi::String(step.groups),
                               ffi::String(step.plan),
+                              step.note,
                               step.given_bytes,
                               step.made_bytes,
                               step.seconds,
@@ -129,6 +132,39 @@ ffi::Array<ffi::Any> ToData(const std::vector<FunctionSteps>& functions) {
   return rows;
 }
 
+using Table = ffi::Array<ffi::Array<ffi::Any>>;
+
+/*! \param programs Rows of an entry function and its devices.
+ * \param meshes As abi::ReadNamedMeshes takes them. */
+CollectiveLister MakeLister(const ir::IRModule& mod, const Table& programs, const Table& meshes) {
+  std::vector<ProgramOnDevices> entries;
+  for (const auto& row : programs) {
+    const auto ids = row[1].cast<ffi::Array<int64_t>>();
+    entries.push_back({std::string(row[0].cast<ffi::String>()), {ids.begin(), ids.end()}});
+  }
+  return {mod, entries, abi::MeshAxes(abi::ReadNamedMeshes(meshes))};
+}
+
+/*! \brief By function its collectives and the names of functions that it calls, in order. */
+ffi::Array<ffi::Any> CollectiveCalls(ir::IRModule mod, Table programs, Table meshes) {
+  const CollectiveLister lister = MakeLister(mod, programs, meshes);
+  ffi::Array<ffi::Any> found;
+  for (const auto& [name, base] : ir::OrderedFunctions(mod)) {
+    const ir::Function function = ir::Function::Cast(base);
+    if (!function.defined()) continue;
+    ffi::Array<ffi::Any> rows;
+    for (const CommunicatingCall& each : lister.CallsOf(function)) {
+      if (auto call = std::get_if<CollectiveCall>(&each)) {
+        rows.push_back(ToData(*call));
+      } else {
+        rows.push_back(ffi::String(std::get<std::string>(each)));
+      }
+    }
+    found.push_back(ffi::Array<ffi::Any>{ffi::String(name.name()), rows});
+  }
+  return found;
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   support::Functions()
       .def("distir.analysis.Steps",
@@ -155,7 +191,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                  for (const auto& [like, name] : each.callees) callees.Set(like, name);
                  functions.push_back(ffi::Array<ffi::Any>{
                      ffi::String(each.name), ffi::String(each.like), ToData(each.communications),
-                     callees, ToData(each.variables)});
+                     each.notes, callees, ToData(each.variables)});
                }
                return ffi::Array<ffi::Any>{functions, found->others};
              });
@@ -179,6 +215,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                  support::Typed([all](ir::IRModule mod, ir::IRModule legalized) {
                    all->Learn(mod, legalized);
                  })};
+           })
+      .def("distir.analysis.CollectiveCalls", CollectiveCalls)
+      .def("distir.analysis.NoteCollectives",
+           [](ir::IRModule mod, Table programs, Table meshes) {
+             return WithNotes(mod, MakeLister(mod, programs, meshes));
            })
       .def("distir.analysis.WithNamesOf", WithNamesOf)
       .def("distir.analysis.StepNames", StepNames)

@@ -13,6 +13,7 @@
 #include "abi/collective.h"
 #include "analysis/builtin_count.h"
 #include "analysis/operator_calls.h"
+#include "dialect/operators/collective_note.h"
 #include "ir/build.h"
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
@@ -153,7 +154,7 @@ class StepReader::Reader::BodyReader {
     if (!call.defined()) return VisitAlias(var, value);
     if (ir::GlobalVar::Is(call.op())) return VisitFunction(var, call);
     if (auto packed = ir::ExternFunc::Cast(call.op()); packed.defined())
-      return VisitExtern(var, packed.name(), call.args());
+      return VisitExtern(var, call, call.args());
     // Of calls of packed functions, the function's.
     const std::string name = ir::CalleeName(call);
     if (name == "relax.memory.alloc_storage") {
@@ -166,11 +167,11 @@ class StepReader::Reader::BodyReader {
       NewRoot(var, BytesOf(var.ty()));
     } else if (ir::IsOp(call.op(), "relax.call_pure_packed") ||
                ir::IsOp(call.op(), "relax.call_inplace_packed")) {
-      VisitExtern(var, name, {call.args().begin() + 1, call.args().end()});
+      VisitExtern(var, call, {call.args().begin() + 1, call.args().end()});
     } else if (name == "relax.vm.call_tir_dyn") {
       VisitKernelWithSizes(var, call);
     } else if (ir::IsOp(call.op(), "relax.call_dps_packed")) {
-      VisitExtern(var, name, ir::Tuple::Cast(call.args()[1]).fields());
+      VisitExtern(var, call, ir::Tuple::Cast(call.args()[1]).fields());
     } else if (rules::KernelTable::IsKernelCall(call.op())) {
       VisitKernelCall(var, call);
     } else if (name == "relax.invoke_pure_closure" || name == "relax.invoke_closure") {
@@ -267,8 +268,9 @@ class StepReader::Reader::BodyReader {
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
   }
 
-  void VisitExtern(const ir::Var& var, const std::string& name,
-                   const ir::NodeArray<ir::Expr>& args) {
+  /*! \param args Of the packed function that the call is one of. */
+  void VisitExtern(const ir::Var& var, const ir::Call& call, const ir::NodeArray<ir::Expr>& args) {
+    const std::string name = ir::CalleeName(call);
     const bool is_ours = name.compare(0, abi::kRuntime.size(), abi::kRuntime) == 0;
     std::string kind = is_ours ? name.substr(abi::kRuntime.size()) : std::string();
     if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
@@ -301,6 +303,7 @@ class StepReader::Reader::BodyReader {
       if (text[0] == '{') step.plan = text;
       if (text[0] == '[' && step.groups.empty()) step.groups = text;
     }
+    step.note = dialect::NoteOf(call);
     Writes(result);
     step.given_bytes = args.empty() ? 0 : BytesOf(args[0].ty());
     step.made_bytes = BytesOf(result.ty());

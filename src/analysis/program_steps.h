@@ -14,6 +14,8 @@
 #ifndef DISTIR_ANALYSIS_PROGRAM_STEPS_H_
 #define DISTIR_ANALYSIS_PROGRAM_STEPS_H_
 
+#include <tvm/ffi/any.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +44,7 @@ struct Step {
   std::vector<int> after;
   std::vector<std::string> shapes;          // of the tensors that it reads and writes, as f32[8,16]
   std::string groups, plan;                 // of a collective, as the runtime gets them
+  ffi::Any note;                            // of a collective: dialect::kNoteAttr
   double given_bytes = 0, made_bytes = 0;   // of a collective, its argument and its result
   double seconds = 0;                       // of a collective
   double live_bytes = 0;                    // held while it runs, without what a call holds

@@ -38,6 +38,8 @@ const Operation kOperations[] = {
 
 const Field<int32_t> kShapeNdim("relax.ShapeType", "ndim");
 
+constexpr char kQuote = '"';  // around a name that is no word
+
 bool IsWord(const std::string& name) {
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -52,7 +54,7 @@ std::string Written(const Expr& size, Precedence least) {
   }
   if (auto var = Var::Cast(size); var.defined()) {
     const std::string name = var.name();
-    return IsWord(name) ? name : "\"" + Word(name) + "\"";
+    return IsWord(name) ? name : kQuote + Word(name) + kQuote;
   }
   for (const Operation& operation : kOperations) {
     if (!operation.kind.Matches(size.get())) continue;
@@ -72,6 +74,23 @@ std::string Written(const Expr& size, Precedence least) {
 }  // namespace
 
 std::string SizeText(const Expr& size) { return Written(size, kOfSum); }
+
+std::string ReadableSize(const Expr& size) {
+  const std::string text = SizeText(size);
+  std::string readable;
+  size_t quotes = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    quotes += text[i] == kQuote;
+    if (quotes % 2 == 1 && text[i] == '%') {
+      readable += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
+      i += 2;
+    } else {
+      readable += text[i];
+    }
+  }
+  const bool is_name = quotes == 2 && text.front() == kQuote && text.back() == kQuote;
+  return is_name ? readable.substr(1, readable.size() - 2) : readable;
+}
 
 std::string ShapeText(const ShapeType& type) {
   const int ndim = kShapeNdim(type);
@@ -104,7 +123,7 @@ namespace {
 TVM_FFI_STATIC_INIT_BLOCK() {
   // For reports, which are in Python.
   support::Functions().def("distir.ir.SizeText",
-                           [](const Expr& size) { return ffi::String(SizeText(size)); });
+                           [](const Expr& size) { return ffi::String(ReadableSize(size)); });
 }
 
 }  // namespace

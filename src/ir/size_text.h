@@ -20,6 +20,10 @@ namespace distir::ir {
  */
 std::string SizeText(const Expr& size);
 
+/*! \brief The text of a size for readers: as SizeText, but names are as the program has them. A
+ * name that is no word stands in quotes within an expression: `2 * batch`, `"2 * batch" + 1`. */
+std::string ReadableSize(const Expr& size);
+
 /*! \brief Text of a shape: `shape[n, 4]`, `shape[?]` where only its length is known, `shape`
  * where nothing is. */
 std::string ShapeText(const ShapeType& type);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "abi/json_writer.h"
+#include "dialect/operators/collective_note.h"
 #include "dialect/operators/collective_record.h"
 #include "dialect/operators/fused_norm.h"
 #include "ir/build.h"
@@ -100,7 +101,8 @@ class CollectiveLowering : public ir::FunctionRewriter {
     if (dialect::IsLocalFusedNorm(call.op()))
       args.push_back(ir::MakeFloat(dialect::EpsilonOf(call)));
     ir::Count(record.builtin);
-    ir::Expr builtin = ir::MakeExternFunc(abi::Builtin(record.collective));
+    const ir::Expr builtin = dialect::WithNote(ir::MakeExternFunc(abi::Builtin(record.collective)),
+                                               dialect::NoteOf(call));
     if (!record.has_result) {
       Bind(var, ir::MakeCall(call.ty(), builtin, args, ir::Node(), {call.ty()}));
     } else {

@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.mesh.model import (
@@ -21,7 +20,10 @@ from tests.mesh.model import (
     shardings,
     shards,
 )
-from tests.native.library import call, plain
+from tests.native.library import call
+
+from distir_ext.communication.collectives import sent_by_plan
+from distir_ext.native.collective_records import names
 
 SHAPES = [(1,), (4,), (6,), (3, 2), (2, 4), (2, 2, 2, 2), (2, 3, 5)]
 
@@ -346,8 +348,7 @@ def test_traffic_is_what_all_parts_add_up_to(sides, extent, per_host):
         block = Fraction(math.prod(grid), math.prod(map(num_shards, source[0])))
         sent = sum(volume(low, high) for peer, low, high in sends if peer != device)
         share = max(share, sent / block)
-    devices, sent, block = plain(tvm_ffi.get_global_func("distir.abi.TransferTraffic")(text, None))
-    assert (devices, Fraction(sent, block)) == (len(takes_part), share)
+    assert sent_by_plan(names.transfer, text, None, 1) == (len(takes_part), float(share))
 
 
 def volume(begin, end):

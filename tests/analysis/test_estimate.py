@@ -12,7 +12,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext.analysis import planned
+from distir_ext.analysis import planned_steps
 from distir_ext.analysis.layers import layer_of_weight
 
 MESH = dx.Mesh(dp=2, tp=2)
@@ -53,20 +53,42 @@ def test_collectives_say_what_is_sent_and_why():
     assert total == ("tp", dx.analysis.AxisTotal(2, 2 * 4 * 8 * 4, 2 * first.seconds))
 
 
-def test_a_collective_has_its_cause_in_whatever_order_passes_leave_them(monkeypatch):
-    """Steps find theirs by devices and names: TVM's passes may move or leave out some."""
-    expected = only_program(megatron(layers=3)).collectives
-    assert len({each.tensors for each in expected}) == 3
-    listed = planned.collective_calls
+@relax.expr_functor.mutator
+class WithCallees(relax.PyExprMutator):
+    """Gives the calls of packed functions, in order, other callees."""
 
-    def reversed_with_others(mod):
-        return {name: [*calls, *calls[:1]][::-1] for name, calls in listed(mod).items()}
+    def __init__(self, callees):
+        super().__init__()
+        self.callees = iter(callees)
 
-    monkeypatch.setattr(planned, "collective_calls", reversed_with_others)
-    assert only_program(megatron(layers=3)).collectives == expected
-    monkeypatch.setattr(planned, "collective_calls", lambda mod: dict.fromkeys(listed(mod), ()))
-    with pytest.raises(ValueError, match="is not in the lowered program"):
-        only_program(megatron(layers=3))
+    def visit_extern_func_(self, callee):
+        return next(self.callees)
+
+
+def test_a_step_carries_the_cause_of_its_collective(monkeypatch):
+    """TVM's passes may move calls, rename what they bind, or leave out some."""
+    plan = planned_steps.plan
+
+    def collectives(change):
+        def plan_changed(mod, *args):
+            callees = []
+            relax.analysis.post_order_visit(
+                mod["main"],
+                lambda e: callees.append(e) if isinstance(e, relax.ExternFunc) else None,
+            )
+            main = WithCallees(change(callees)).visit_expr(mod["main"])
+            mod.update_func(mod.get_global_var("main"), main)
+            return plan(mod, *args)
+
+        monkeypatch.setattr(planned_steps, "plan", plan_changed)
+        return only_program(megatron(layers=3)).collectives
+
+    found, moved = collectives(list), collectives(reversed)
+    assert len({each.tensors for each in found}) == 3
+    assert [each.tensors for each in moved] == [each.tensors for each in found][::-1]
+    assert [each.name for each in moved] == [each.name for each in found]
+    with pytest.raises(ValueError, match="all_reduce that gives lv2 is not in the lowered program"):
+        collectives(lambda callees: [relax.ExternFunc(each.global_symbol) for each in callees])
 
 
 SHAPES = {"x": (8, 16), "w": (16, 16), "v": (16, 16)}

@@ -17,6 +17,7 @@ from distir_ext.analysis import planned_steps
 from distir_ext.analysis.planned import lowered_programs
 from distir_ext.analysis.planned_program import plan
 from distir_ext.analysis.planned_steps import StepsOfModule
+from distir_ext.communication.collectives import with_notes
 
 CPU = dx.Device("CPU", {"float32": 1e11}, 64e9, 5e10, 1e-5, target="llvm")
 CLUSTERS = {
@@ -93,7 +94,8 @@ def kernels():
 
 def arguments_of(mod, cluster):
     lowered = lowered_programs(mod, cluster)
-    return lowered.with_runtime_calls, lowered.target, cluster.as_data()
+    noted = dx.transform.LowerCCL()(with_notes(lowered.module))
+    return noted, lowered.target, cluster.as_data()
 
 
 @pytest.mark.parametrize("device", CLUSTERS)
@@ -115,6 +117,13 @@ def check(mod, cluster):
         assert found.keys() == wanted.keys()
         for key, steps in wanted.items():
             assert dataclasses.asdict(found[key]) == dataclasses.asdict(steps)
+    communicating = [
+        step
+        for steps in shared.kernels.values()
+        for step in steps.body.flat()
+        if step.kind == "collective"
+    ]
+    assert all(step.collective for step in communicating)
 
 
 def test_fewer_functions_are_planned(monkeypatch):

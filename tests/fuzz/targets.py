@@ -25,10 +25,12 @@ from distir_ext import interop
 from distir_ext.cli.array_files import read_arrays
 from distir_ext.cli.shared.clusters import cluster_of
 from distir_ext.cli.shared.sharded import read_plan
+from distir_ext.communication.collectives import sent_by_plan
 from distir_ext.hints.configuration import read_hints
 from distir_ext.hints.model_config import from_config, read_fields
 from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh.mesh import Mesh
+from distir_ext.native.collective_records import names
 from distir_ext.native.libraries import check_library
 from distir_ext.params.checkpoint import open_params
 from distir_ext.params.stored_array import MappedFiles
@@ -176,12 +178,12 @@ def _text(data: bytes) -> str:
 
 
 def segment_plans(data: bytes) -> None:
-    tvm_ffi.get_global_func("distir.abi.SegmentTraffic")(_text(data), None)
+    sent_by_plan(names.segment_exchange, _text(data), None, 1)
     call("SegmentParts", _text(data))
 
 
 def transfer_plans(data: bytes) -> None:
-    tvm_ffi.get_global_func("distir.abi.TransferTraffic")(_text(data), None)
+    sent_by_plan(names.transfer, _text(data), None, 1)
     call("TransferParts", _text(data))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from distir_ext.analysis.layers import layer_of_weight, layers_of_steps
 from distir_ext.analysis.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import Roofline, not_exact
 from distir_ext.analysis.steps import Body, FunctionSteps, Step
-from distir_ext.communication.collectives import CollectiveCall
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.text.tracebacks import short_tracebacks
 
@@ -71,9 +70,7 @@ def estimate(
 
 def estimate_of(programs: PlannedPrograms) -> Estimate:
     """The estimate of programs that are planned already."""
-    reader = _Reader(
-        Roofline(programs.device), programs.kernels, programs.operators, programs.collectives
-    )
+    reader = _Reader(Roofline(programs.device), programs.kernels, programs.operators)
     costs = tuple(
         reader.program(name, function, program)
         for name, function in programs.signature["functions"].items()
@@ -114,7 +111,6 @@ class _Times:
     function: str
     count: int
     layer: str
-    collective: CollectiveCall | None
 
 
 class _Reader:
@@ -123,12 +119,10 @@ class _Reader:
         roofline: Roofline,
         kernels: Mapping[str, FunctionSteps],
         operators: Mapping[str, FunctionSteps],
-        collectives: Mapping[str, list[CollectiveCall]],
     ) -> None:
         self._roofline = roofline
         self._kernels = kernels
         self._operators = operators
-        self._collectives = collectives
 
     def program(
         self, function: str, stated: Mapping[str, Any], program: Mapping[str, Any]
@@ -155,11 +149,7 @@ class _Reader:
                 for each in run
                 if each.step.kind in ("kernel", "packed") or each.step.flops
             ),
-            tuple(
-                self._collective(each)
-                for each in run
-                if each.collective is not None and each.collective.key is not None
-            ),
+            tuple(self._collectives(run)),
             _memory(steps, weights, held),
         )
 
@@ -176,15 +166,13 @@ class _Reader:
         function = functions[name]
         flat = list(function.body.flat())
         of_step = layers_of_steps(flat, layers, weights)
-        listed = _Listed(self._collectives.get(name, ()))
         counts = dict(self._counts(functions, function.body, count))
         for step, layer in zip(flat, of_step, strict=True):
             times = counts[id(step)]
-            collective = listed.of(step) if step.kind == "collective" else None
             here = layer or outer
             callee = functions.get(step.callee) if step.kind == "call" else None
             if callee is None or callee.operator:
-                yield _Times(step, name, times, here, collective)
+                yield _Times(step, name, times, here)
                 continue
             read = [layers.get(each, "") for each in step.reads]
             inner = {param: "" for param, _ in callee.params}
@@ -250,45 +238,32 @@ class _Reader:
             unknown,
         )
 
-    def _collective(self, each: _Times) -> CollectiveCost:
-        step, call = each.step, each.collective
-        assert call is not None
-        assert call.key is not None
-        return CollectiveCost(
-            each.function,
-            call.kind,
-            call.key.axes,
-            call.tensors,
-            call.operators,
-            call.key.group_size,
-            float(math.ceil(call.key.bytes)),
-            step.seconds,
-            each.count,
-            each.layer,
-            step.name,
-        )
-
-
-class _Listed:
-    """Collectives of a function before TVM's passes, which steps behind them are found by."""
-
-    def __init__(self, calls: Sequence[CollectiveCall]) -> None:
-        self._left: dict[str, list[CollectiveCall]] = {}
-        for call in calls:
-            self._left.setdefault(call.how, []).append(call)
-
-    def of(self, step: Step) -> CollectiveCall:
-        """The call of a step: of those between the same devices the one of its name, or the first.
-
-        Passes may have moved it, renamed its result, or left out others.
-        """
-        left = self._left.get(step.plan or step.groups)
-        if not left:
-            raise ValueError(
-                f"the collective {step.callee} that gives {step.name} is not in the lowered program"
-            )
-        at = next((at for at, call in enumerate(left) if call.variable == step.name), 0)
-        return left.pop(at)
+    def _collectives(self, run: Iterable[_Times]) -> Iterator[CollectiveCost]:
+        """The collectives that send something."""
+        for each in run:
+            step = each.step
+            if step.kind != "collective":
+                continue
+            call = step.collective
+            if call is None:
+                raise ValueError(
+                    f"the collective {step.callee} that gives {step.name} is not in the lowered "
+                    "program"
+                )
+            if call.key is not None:
+                yield CollectiveCost(
+                    each.function,
+                    call.kind,
+                    call.key.axes,
+                    call.tensors,
+                    call.operators,
+                    call.key.group_size,
+                    float(math.ceil(call.key.bytes)),
+                    step.seconds,
+                    each.count,
+                    each.layer,
+                    step.name,
+                )
 
 
 def _weights(

@@ -11,7 +11,6 @@ from distir_ext.analysis.roofline import Roofline
 from distir_ext.analysis.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.timelines.events import Operation
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, COMPUTE
-from distir_ext.communication.collectives import CollectiveCall
 from distir_ext.native.collective_records import names, records
 
 After = tuple[int, ...]
@@ -51,7 +50,6 @@ class OperationReader:
 
     Args:
         functions: The steps of the planned program.
-        collectives: By function, those of the lowered module.
         roofline: Gives the times of kernels.
         microbatches: Of a call of them.
     """
@@ -59,15 +57,12 @@ class OperationReader:
     def __init__(
         self,
         functions: Mapping[str, FunctionSteps],
-        collectives: Mapping[str, list[CollectiveCall]],
         roofline: Roofline,
         microbatches: int = 1,
     ) -> None:
         self._functions = functions
         self._step_seconds = roofline.device.seconds_of_step(microbatches)
-        self._collectives = collectives
         self._roofline = roofline
-        self._calls: dict[str, dict[int, CollectiveCall]] = {}
 
     def read(self, program: str, stage: int, weights: Mapping[str, str]) -> list[Planned]:
         """The operations of a program.
@@ -84,16 +79,6 @@ class OperationReader:
         entry = tuple(range(len(walk.found)))
         walk.function(function, entry, layers, set(weights), "")
         return walk.found
-
-    def collective_of(self, function: FunctionSteps) -> Mapping[int, CollectiveCall]:
-        """Returns the calls of collectives in the lowered module, by the id of their step."""
-        if function.name not in self._calls:
-            steps = (step for step in function.body.flat() if step.kind == "collective")
-            listed = self._collectives.get(function.name, ())
-            self._calls[function.name] = {
-                id(step): call for step, call in zip(steps, listed, strict=False)
-            }
-        return self._calls[function.name]
 
     @property
     def functions(self) -> Mapping[str, FunctionSteps]:
@@ -173,7 +158,7 @@ class _Walk:
     def _step(self, function: FunctionSteps, step: Step, after: After, layer: str) -> After:
         """Adds a kernel, a collective, or a collective with a kernel that is fused to it."""
         if step.kind == "collective":
-            call = self._reader.collective_of(function).get(id(step))
+            call = step.collective
             kind = step.callee if call is None else call.kind
             key = None if call is None else call.key
             communication = Operation(

@@ -12,7 +12,7 @@ import tvm
 from distir_ext.analysis.planned_program import resolve_target
 from distir_ext.analysis.planned_steps import PlannedSteps, planned_steps
 from distir_ext.analysis.steps import FunctionSteps
-from distir_ext.communication.collectives import CollectiveCall, collective_calls
+from distir_ext.communication.collectives import with_notes
 from distir_ext.mesh.cluster import Cluster, Device
 from distir_ext.native.modules import check_module
 from distir_ext.passes import transform
@@ -51,11 +51,6 @@ class PlannedPrograms:
         """The steps before fusion, by function."""
         return self.steps.operators
 
-    @cached_property
-    def collectives(self) -> Mapping[str, list[CollectiveCall]]:
-        """Those of the lowered module, by function."""
-        return collective_calls(self.lowered)
-
 
 def planned_programs(
     mod: Any, cluster: Any, sizes: Mapping[str, int] | None = None
@@ -76,7 +71,9 @@ def planned_programs(
     return PlannedPrograms(
         cluster,
         lowered.module,
-        planned_steps(lowered.with_runtime_calls, lowered.target, cluster.as_data()),
+        planned_steps(
+            transform.LowerCCL()(with_notes(lowered.module)), lowered.target, cluster.as_data()
+        ),
         lowered.signature,
     )
 
@@ -89,8 +86,10 @@ class LoweredPrograms:
     module: tvm.IRModule
     """After LowerDistIR."""
 
-    with_runtime_calls: tvm.IRModule
-    """After LowerCCL."""
+    @cached_property
+    def with_runtime_calls(self) -> tvm.IRModule:
+        """After LowerCCL."""
+        return transform.LowerCCL()(self.module)
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
@@ -107,7 +106,7 @@ def lowered_programs(
     mod, _ = with_sizes(mod, sizes or {})
     target = resolve_target(cluster.device.target)
     lowered = lower_for(mod, None if has_signature(mod) else cluster, target)
-    return LoweredPrograms(target, lowered, transform.LowerCCL()(lowered))
+    return LoweredPrograms(target, lowered)
 
 
 def check_cluster(cluster: Any) -> None:

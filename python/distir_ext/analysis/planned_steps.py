@@ -12,6 +12,7 @@ import tvm_ffi
 
 from distir_ext.analysis.planned_program import PlannedProgram, plan
 from distir_ext.analysis.steps import FunctionSteps, Step, StepReader, read_steps
+from distir_ext.communication.collectives import CollectiveCall
 from distir_ext.compile.fusion import is_unfused
 from distir_ext.structure.equal_functions import FunctionComparer, FunctionOnDevices
 
@@ -166,6 +167,11 @@ class _SharedSteps:
         if step.kind == "collective":
             text = function.communications[place_of(step)]
             changed["plan" if step.plan else "groups"] = text
+            if step.place >= 0:
+                changed |= {
+                    "collective": CollectiveCall.of(function.notes[step.place]),
+                    "place": -1,
+                }
             changed["seconds"] = float(
                 self._seconds(step.callee, text, step.given_bytes, step.made_bytes)
             )

@@ -107,7 +107,7 @@ def timeline_of(
     roofline = rooflines_of(known, kernels)
 
     def simulated(crowd: float) -> Timeline:
-        reader = OperationReader(known.kernels, known.collectives, roofline(crowd), microbatches)
+        reader = OperationReader(known.kernels, roofline(crowd), microbatches)
         operations = [
             reader.read(program.name, stage, _weights(stated, program))
             for stage, program in enumerate(layout.programs)

@@ -9,6 +9,8 @@ from typing import Any
 import tvm
 import tvm_ffi
 
+from distir_ext.communication.collectives import CollectiveCall
+
 
 @dataclass(frozen=True)
 class Step:
@@ -27,6 +29,10 @@ class Step:
     shapes: tuple[str, ...]
     groups: str
     plan: str
+    collective: CollectiveCall | None
+    """What the lowered module says of a collective; None in modules without notes."""
+    place: int
+    """Of a step that equal functions share, the place of what is said among their notes; or -1."""
     given_bytes: float
     """Bytes of a collective's argument."""
     made_bytes: float
@@ -113,7 +119,7 @@ def _body(data: Any) -> Body:
 
 def _step(row: Sequence[Any]) -> Step:
     kind, name, callee, flops, transcendentals, read, written, unknown, reads, shapes = row[:10]
-    groups, plan, given, made, seconds, live, after = row[10:17]
+    groups, plan, note, given, made, seconds, live, after = row[10:18]
     return Step(
         str(kind),
         str(name),
@@ -127,12 +133,14 @@ def _step(row: Sequence[Any]) -> Step:
         tuple(map(str, shapes)),
         str(groups),
         str(plan),
+        None if note is None or isinstance(note, int) else CollectiveCall.of(note),
+        note if isinstance(note, int) else -1,
         float(given),
         float(made),
         float(seconds),
         float(live),
         tuple(map(int, after)),
-        tuple(_body(branch) for branch in row[17:]),
+        tuple(_body(branch) for branch in row[18:]),
     )
 
 

@@ -1,12 +1,11 @@
-"""Finds the mesh axes that a group of devices spans."""
+"""Finds the mesh axes that a group of devices, or a plan of who sends to whom, runs along."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import tvm_ffi
 
 
 class NamedMesh(NamedTuple):
@@ -23,38 +22,15 @@ class NamedMesh(NamedTuple):
     device_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Axes:
-    shape: tuple[int, ...]
-    devices: tuple[int, ...]
-    names: tuple[str, ...]
-
-    @cached_property
-    def positions(self) -> Mapping[int, int]:
-        """The row-major place of each device, by id."""
-        return {device: position for position, device in enumerate(self.devices)}
-
-    def varying(self, devices: Sequence[int]) -> list[int]:
-        """The axes along which not all of the devices have the same place."""
-        places = [self._place(self.positions[device]) for device in devices]
-        return [axis for axis, here in enumerate(zip(*places, strict=True)) if len(set(here)) > 1]
-
-    def _place(self, position: int) -> list[int]:
-        found = []
-        for size in reversed(self.shape):
-            position, place = divmod(position, size)
-            found.append(place)
-        return found[::-1]
-
-
 class MeshAxes:
-    """Meshes, by whose axis names groups of their devices are described."""
+    """Meshes, by whose axis names groups of their devices are described.
+
+    The native library finds the axes (``src/abi/plan_moves.h``).
+    """
 
     def __init__(self, meshes: Iterable[NamedMesh]) -> None:
-        self._meshes: list[_Axes] = []
-        for mesh in meshes:
-            devices = tuple(mesh.device_ids)
-            self._meshes.append(_Axes(tuple(mesh.shape), devices, tuple(mesh.axis_names)))
+        make = tvm_ffi.get_global_func("distir.abi.MeshAxes")
+        self._of_group, self._of_plan = make([list(map(list, each)) for each in meshes])
 
     def of_group(self, group: Sequence[int]) -> tuple[str, ...]:
         """The names of the axes that a group spans, in the order of their mesh.
@@ -63,26 +39,18 @@ class MeshAxes:
 
         Example: on ``Mesh((2, 4), ("dp", "tp"))`` the group ``[0, 1, 2, 3]`` lies along ``tp``.
         """
-        fallback: tuple[str, ...] = ()
-        for mesh in self._meshes:
-            if not all(device in mesh.positions for device in group):
-                continue
-            axes = mesh.varying(group)
-            names = tuple(mesh.names[axis] for axis in axes)
-            if math.prod(mesh.shape[axis] for axis in axes) == len(group):
-                return names
-            fallback = fallback or names
-        return fallback
+        return tuple(map(str, self._of_group(list(group))))
 
-    def of_move(self, axes_on: Callable[[Sequence[int], Sequence[int]], Any]) -> tuple[str, ...]:
+    def of_plan(self, kind: str, plan: str) -> tuple[str, ...]:
         """The names of the axes along which senders and receivers differ.
 
+        None of one side of a transfer, and none where a tensor leaves its mesh.
+
         Args:
-            axes_on: From the shape and the devices of a mesh, the indices of these axes on it;
-                None if it lacks a device that takes part.
+            kind: Name of the collective.
+            plan: As JSON.
+
+        Raises:
+            ValueError: It is no plan.
         """
-        for mesh in self._meshes:
-            axes = axes_on(mesh.shape, mesh.devices)
-            if axes is not None:
-                return tuple(mesh.names[axis] for axis in axes)
-        return ()
+        return tuple(map(str, self._of_plan(kind, plan)))

@@ -90,11 +90,6 @@ class CollectiveRecord:
         """True if it is one side of a transfer to other devices."""
         return self.family == "side"
 
-    def plan_function(self, what: str) -> str:
-        """The global function that reads its plan: ``"Traffic"`` or ``"Axes"``."""
-        moves = "Segment" if self.members == "segments" else "Transfer"
-        return f"distir.abi.{moves}{what}"
-
 
 class _Names:
     """Names of collectives as attributes, which must be those of a record."""
@@ -127,11 +122,6 @@ def _text(value: object) -> object:
     if isinstance(value, tvm_ffi.Array):
         return tuple(map(str, value))
     return str(value)
-
-
-def record_on_tensors(operator: str) -> CollectiveRecord | None:
-    """The record of an operator ``relax.ccl``; None for other operators."""
-    return find_record(operator) if operator.startswith(_ON_TENSORS) else None
 
 
 def find_record(callee: str) -> CollectiveRecord | None:

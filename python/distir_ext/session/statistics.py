@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
-
-import tvm_ffi
 
 from distir_ext.mesh.mesh_axes import MeshAxes, NamedMesh
 from distir_ext.native.collective_records import records
@@ -202,10 +199,6 @@ def parse_traffic(
 
 
 def _axes_of(kind: str, plan: str, peers: Sequence[int], axes: MeshAxes) -> tuple[str, ...]:
-    record = records()[kind]
-    if record.is_side:
-        return ()
-    if record.members != "groups":
-        along = tvm_ffi.get_global_func(record.plan_function("Axes"))
-        return axes.of_move(partial(along, plan))
-    return axes.of_group(peers)
+    if records()[kind].members == "groups":
+        return axes.of_group(peers)
+    return axes.of_plan(kind, plan)

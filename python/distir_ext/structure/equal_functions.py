@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -19,6 +20,9 @@ class FunctionOnDevices:
 
     communications: Sequence[str]
     """Groups and plans, by the places that the other one has instead, as ``"[0]"``."""
+
+    notes: Sequence[Any]
+    """Notes of collectives, by the places that the other one has instead."""
 
     callees: Mapping[str, str]
     """The functions that it calls, by the names that the other one has for them."""
@@ -51,8 +55,9 @@ class FunctionComparer:
                 str(name),
                 str(like),
                 tuple(map(str, communications)),
+                notes,
                 {str(key): str(value) for key, value in callees.items()},
                 variables,
             )
-            for name, like, communications, callees, variables in functions
+            for name, like, communications, notes, callees, variables in functions
         ], others

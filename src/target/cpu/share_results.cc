@@ -19,6 +19,7 @@
 #include <unordered_set>
 
 #include "abi/collective.h"
+#include "dialect/operators/collective_note.h"
 #include "ir/build.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
@@ -107,7 +108,8 @@ class Sharer : public ir::FunctionRewriter {
     ir::Count("results");
     ir::Call call = ir::Call::Cast(value);
     ffi::Array<ir::Expr> arguments = ir::Tuple::Cast(Rewrite(call.args()[1])).fields();
-    ir::Expr builtin = ir::MakeExternFunc(abi::SharedBuiltin(*EqualResultOf(value)));
+    const ir::Expr builtin = dialect::WithNote(
+        ir::MakeExternFunc(abi::SharedBuiltin(*EqualResultOf(value))), dialect::NoteOf(call));
     Bind(var, ir::MakeCall(var.ty(), builtin, arguments, ir::Node(), {var.ty()}));
   }
 
