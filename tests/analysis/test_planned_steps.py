@@ -17,7 +17,6 @@ from distir_ext.analysis import planned_steps
 from distir_ext.analysis.planned import lowered_programs
 from distir_ext.analysis.planned_program import plan
 from distir_ext.analysis.planned_steps import StepsOfModule
-from distir_ext.communication.collectives import with_notes
 
 CPU = dx.Device("CPU", {"float32": 1e11}, 64e9, 5e10, 1e-5, target="llvm")
 CLUSTERS = {
@@ -94,8 +93,7 @@ def kernels():
 
 def arguments_of(mod, cluster):
     lowered = lowered_programs(mod, cluster)
-    noted = dx.transform.LowerCCL()(with_notes(lowered.module))
-    return noted, lowered.target, cluster.as_data()
+    return lowered.with_runtime_calls, lowered.target, cluster.as_data()
 
 
 @pytest.mark.parametrize("device", CLUSTERS)

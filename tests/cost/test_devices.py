@@ -140,6 +140,19 @@ def test_a_step_has_microbatches():
         device.seconds_of_step(0)
 
 
+def test_cpus_are_told_by_their_target():
+    targets = {
+        "llvm": True,
+        '{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}': True,
+        "cuda": False,
+        "nvidia/nvidia-a100": False,
+        "vulkan": False,
+        "metal": False,
+    }
+    for target, is_cpu in targets.items():
+        assert dx.Device(**FIELDS, target=target).is_cpu == is_cpu, target
+
+
 def test_programs_are_planned_for_the_target_that_a_device_names():
     for name, arch in (("A100", "sm_80"), ("H100", "sm_90a"), ("B200", "sm_100a")):
         assert resolve_target(dx.DEVICES[name].target).attrs["arch"] == arch

@@ -70,6 +70,33 @@ NOT_OF_THE_SOURCES = {".py", "encodings.py", "json.py", "mlp.py", "wheels.yml"}
 DUMPED = re.compile(r"\d+_\w+\.(before|after)\.py")
 
 
+# Names on the page that are of a program in an example.
+OF_EXAMPLES = {"lv12"}
+
+
+def unknown_names(text, sources):
+    """Quoted names that no source has."""
+    known = {word for path in sources for word in re.findall(r"\w+", path.read_text("utf-8"))}
+    for quoted in re.findall(r"`([^`\n]+)`", text):
+        if re.search(r"\.(?:cc|h|py|md|yml|svg|toml)$|/", quoted):
+            continue  # a file, see below
+        yield from set(re.findall(r"[A-Za-z_]\w+", quoted)) - known - OF_EXAMPLES
+
+
+def test_the_page_on_the_architecture_names_what_there_is():
+    sources = [
+        path
+        for folder in ("src", "python", "tests", "examples", "benchmarks", ".ci")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".h", ".cc"}
+    ]
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    assert sorted(unknown_names(text, sources)) == []
+    control = "`session.NoSuch" + "Name(x)`, `session.Session`"
+    assert list(unknown_names(control, sources)) == ["NoSuch" + "Name"]
+
+
 def missing_files(page, files):
     for name in re.findall(r"`([\w./{},]+)`", page.read_text("utf-8")):
         is_file = re.search(r"\.(?:cc|h|py|md|yml|svg|toml)$|\{h,cc\}$", name)

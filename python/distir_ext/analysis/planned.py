@@ -71,9 +71,7 @@ def planned_programs(
     return PlannedPrograms(
         cluster,
         lowered.module,
-        planned_steps(
-            transform.LowerCCL()(with_notes(lowered.module)), lowered.target, cluster.as_data()
-        ),
+        planned_steps(lowered.with_runtime_calls, lowered.target, cluster.as_data()),
         lowered.signature,
     )
 
@@ -88,8 +86,8 @@ class LoweredPrograms:
 
     @cached_property
     def with_runtime_calls(self) -> tvm.IRModule:
-        """After LowerCCL."""
-        return transform.LowerCCL()(self.module)
+        """After LowerCCL; collectives carry what the module says of them."""
+        return transform.LowerCCL()(with_notes(self.module))
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:

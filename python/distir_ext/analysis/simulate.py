@@ -101,7 +101,7 @@ def timeline_of(
     name = _function(known.signature["functions"], function)
     stated = known.signature["functions"][name]
     layout = PipelineLayout(name, stated, microbatches, schedule)
-    on_gpus = known.device.target != "llvm"
+    on_gpus = not known.device.is_cpu
     if on_gpus and not overlap:
         layout.check_sends(name)
     roofline = rooflines_of(known, kernels)

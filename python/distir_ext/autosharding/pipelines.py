@@ -275,7 +275,7 @@ class Pipelines:
         """
         device = self._options.cluster.device
         assert device is not None
-        waits = device.target != "llvm" and end < len(self._slices.cuts) - 1
+        waits = not device.is_cpu and end < len(self._slices.cuts) - 1
         return (
             self._transfer(begin, size) if begin else 0.0,
             self._transfer(end, size) if waits else 0.0,

@@ -7,10 +7,10 @@ import json
 
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
 from distir_ext.cli.shared.failures import UsageError
-from distir_ext.cli.shared.notation import parse_bytes, parse_count, parse_sizes
+from distir_ext.cli.shared.notation import parse_bytes, parse_count
 from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables, write_text
 from distir_ext.cli.shared.parser import Commands, argument_type
-from distir_ext.cli.shared.sharded import PROGRAMS, add_sizes, default_function, sizes_of
+from distir_ext.cli.shared.sharded import PROGRAMS, add_mesh, add_sizes, default_function, sizes_of
 
 EXAMPLE = "distir autoshard model.py --devices 64 --memory 80GB"
 
@@ -32,12 +32,7 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(run=run, needs_package=True)
     parser.add_argument("program", metavar="PROGRAM", help="the file of the program, or its folder")
-    parser.add_argument(
-        "--mesh",
-        type=argument_type(parse_sizes),
-        metavar="AXIS=SIZE,..",
-        help="the devices, as dp=2,tp=4",
-    )
+    add_mesh(parser)
     parser.add_argument(
         "--devices",
         type=argument_type(parse_count),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from distir_ext.cli.shared.failures import UsageError
-from distir_ext.cli.shared.notation import parse_sizes
 from distir_ext.cli.shared.output import add_json, print_json
 from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import add_mesh
 
 EXAMPLE = "distir generate Llama-3.2-1B --mesh tp=2 --prompt 'Once upon a time' --max-new-tokens 32"
 
@@ -28,13 +28,7 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(run=run, needs_package=True)
     parser.add_argument("model", metavar="MODEL_DIR", help="the folder of the model")
-    parser.add_argument(
-        "--mesh",
-        type=argument_type(parse_sizes),
-        metavar="AXIS=SIZE,..",
-        default={"tp": 1},
-        help="the devices, as tp=2 or dp=2,tp=2 (default: one)",
-    )
+    add_mesh(parser, "the devices, as tp=2 or dp=2,tp=2 (default: one)", default={"tp": 1})
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt; may be repeated")
     what.add_argument(

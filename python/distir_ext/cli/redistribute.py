@@ -6,9 +6,10 @@ import argparse
 import math
 
 from distir_ext.cli.shared.clusters import CLUSTER_FILES, DEFAULT, add_cluster, cluster_of
-from distir_ext.cli.shared.notation import parse_dims, parse_shape, parse_sizes
+from distir_ext.cli.shared.notation import parse_dims, parse_shape
 from distir_ext.cli.shared.output import add_json, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands, argument_type
+from distir_ext.cli.shared.sharded import add_mesh
 
 EXAMPLE = "distir redistribute dp,- -,dp --mesh dp=2,tp=4 --shape 1024,1024"
 
@@ -31,13 +32,7 @@ def add(commands: Commands) -> None:
         parser.add_argument(
             name, type=argument_type(parse_dims), metavar=name.upper(), help=help_text
         )
-    parser.add_argument(
-        "--mesh",
-        type=argument_type(parse_sizes),
-        metavar="AXIS=SIZE,..",
-        required=True,
-        help="the devices, as dp=2,tp=4",
-    )
+    add_mesh(parser, required=True)
     parser.add_argument(
         "--shape",
         type=argument_type(parse_shape),

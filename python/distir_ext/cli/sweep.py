@@ -15,7 +15,6 @@ from distir_ext.cli.shared.notation import (
     parse_count,
     parse_counts,
     parse_named_file,
-    parse_sizes,
 )
 from distir_ext.cli.shared.output import add_json, new_file, print_json, show_tables, write_text
 from distir_ext.cli.shared.parser import Commands, argument_type
@@ -23,6 +22,7 @@ from distir_ext.cli.shared.sharded import (
     PROGRAMS,
     SHARDINGS,
     add_function,
+    add_mesh,
     add_shards,
     default_function,
     read_plan,
@@ -54,13 +54,8 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(run=run, needs_package=True)
     parser.add_argument("program", metavar="PROGRAM", help="the file of the program, or its folder")
-    parser.add_argument(
-        "--mesh",
-        action="append",
-        default=[],
-        type=argument_type(parse_sizes),
-        metavar="AXIS=SIZE,..",
-        help="a mesh to compare, as dp=2,tp=4; may be repeated",
+    add_mesh(
+        parser, "a mesh to compare, as dp=2,tp=4; may be repeated", action="append", default=[]
     )
     parser.add_argument(
         "--devices",

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from distir_ext.gpu_check.findings import Finding
-from distir_ext.gpu_check.machine import SHARE, Machine, as_json_groups, changed_environment
+from distir_ext.gpu_check.machine import SHARE, Machine, as_json_groups
+from distir_ext.native.environment import changed_environment
 from distir_ext.params.host_array import host_array
 from distir_ext.session.session import Session, WorkerError
 

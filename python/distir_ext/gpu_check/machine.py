@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import tvm_ffi
 
 from distir_ext.mesh.cluster import DEVICES, Device
 from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.environment import changed_environment
 from distir_ext.session.session import Session
 
 # A host has no more in one process group of the check.
@@ -92,22 +92,6 @@ class Machine:
     def wait(self) -> None:
         """Until the first GPU has done all."""
         tvm.cuda(0).sync()
-
-
-@contextmanager
-def changed_environment(settings: dict[str, str], *, force: bool = False) -> Iterator[None]:
-    """Sets variables for a while; one that is set already stays, unless it is forced."""
-    new = {name: value for name, value in settings.items() if force or name not in os.environ}
-    before = {name: os.environ.get(name) for name in new}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def find_machine() -> Machine:

@@ -12,6 +12,7 @@ import tvm_ffi
 
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.collective_records import records
+from distir_ext.native.cpu_target import is_cpu
 from distir_ext.text.display import Shown
 from distir_ext.text.printable import shown
 from distir_ext.text.spelling import did_you_mean
@@ -151,6 +152,11 @@ class Device(Shown):
                     f"the target of device {self.name!r} is {self.target!r}, which TVM does not "
                     "know; name one of dx.build, as 'llvm', 'cuda' or 'nvidia/nvidia-h100'"
                 ) from error
+
+    @property
+    def is_cpu(self) -> bool:
+        """True if LLVM compiles its kernels for tensors in a host's memory."""
+        return is_cpu(self.target)
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.flops.items())), self.memory, self.bandwidth))

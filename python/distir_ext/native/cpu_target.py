@@ -18,6 +18,8 @@ def is_cpu(target: Any) -> bool:
     """Returns whether LLVM compiles a target's kernels for tensors in the host's memory."""
     if target is None:
         return False
+    if target in ("cuda", "llvm"):  # without asking for the GPU
+        return bool(target == "llvm")
     known = tvm.target.Target(target)
     on_host = known.get_target_device_type() == tvm.cpu().dlpack_device_type()
     return known.kind.name == "llvm" and bool(on_host)

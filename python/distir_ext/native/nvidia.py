@@ -23,6 +23,8 @@ import tvm
 import tvm_ffi
 from tvm.support.nvcc import get_target_compute_version
 
+from distir_ext.native.environment import changed_environment
+
 # What a program is compiled for if neither the target nor a GPU says: the first with bfloat16.
 DEFAULT_ARCH = "sm_80"
 
@@ -162,16 +164,8 @@ def compiler() -> Iterator[None]:
                 settings[_OPTIONS] = options.strip()
         elif shutil.which("nvcc"):
             settings = {_MODE: "nvcc"}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
+    with changed_environment(settings, force=True):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def install() -> None:

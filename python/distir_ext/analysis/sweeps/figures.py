@@ -49,7 +49,7 @@ class ProgramCosts:
     def __init__(self, cluster: Cluster) -> None:
         assert cluster.device is not None
         self._cluster = cluster
-        self._on_gpus = cluster.device.target != "llvm"
+        self._on_gpus = not cluster.device.is_cpu
         self._plan = FunctionPlanner(resolve_target(cluster.device.target))
         self._prices = Prices(cluster)
 

@@ -49,13 +49,26 @@ def add_sharded_program(parser: argparse.ArgumentParser) -> None:
     add_sharding(parser)
 
 
+def add_mesh(
+    parser: argparse.ArgumentParser, text: str = "the devices, as dp=2,tp=4", **options: Any
+) -> None:
+    """Adds a mesh by the sizes of its axes.
+
+    Args:
+        parser: That of the command.
+        text: Help for the argument.
+        options: Further ones of ``add_argument``.
+    """
+    parser.add_argument(
+        "--mesh", type=argument_type(parse_sizes), metavar="AXIS=SIZE,..", help=text, **options
+    )
+
+
 def add_sharding(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that state how a program is sharded."""
-    parser.add_argument(
-        "--mesh",
-        type=argument_type(parse_sizes),
-        metavar="AXIS=SIZE,..",
-        help="the devices, as dp=2,tp=4; left out if the program is annotated already, as an ONNX "
+    add_mesh(
+        parser,
+        "the devices, as dp=2,tp=4; left out if the program is annotated already, as an ONNX "
         "file with a device configuration is",
     )
     parser.add_argument(
