@@ -285,6 +285,15 @@ def test_axes_along_which_a_plan_shards_nothing_are_marked():
         network(), [dx.Mesh(dp=2, pp=2)], data, CLUSTER, sizes={"n": 8}, stages="pp"
     ).configurations
     assert staged.unused_axes == ()
+    named = {"fsdp": "fsdp", "tp": "tp"}
+    meshes = [dx.Mesh(dp=1, tp=4), dx.Mesh(dp=2, tp=2)]
+    found = sweep(network(), meshes, named, CLUSTER, sizes={"n": 8}, inputs=["x"]).configurations
+    assert {(row.plan, row.mesh.shape): row.unused_axes for row in found} == {
+        ("fsdp", (1, 4)): ("tp",),
+        ("fsdp", (2, 2)): ("tp",),
+        ("tp", (1, 4)): (),
+        ("tp", (2, 2)): (),
+    }
 
 
 def test_factorizations():

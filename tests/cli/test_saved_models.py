@@ -66,6 +66,11 @@ def test_plans_by_name(onnx_file, data, refused):
     stated = ["--shard", "up=-,-", "--shard", "down=-,-"]
     found = data("report", onnx_file, "--mesh", "tp=2", "--plan", "tp", *stated, *sizes)
     assert found["flops"] == FLOPS * 4
+    stated = ["--shard", "x=tp,-"]  # what is stated stays, and the search goes on from there
+    found = data("report", onnx_file, "--mesh", "tp=2", "--plan", "auto", *stated, *sizes)
+    assert found["flops"] == FLOPS * 2
+    message = refused("report", onnx_file, "--mesh", "tp=2", "--plan", "hf", *sizes)
+    assert "'hf' is what a model of transformers brings along" in message
     found = data("sweep", onnx_file, "--mesh", "tp=2", "--plan", "tp", "--plan", "w=fsdp", *sizes)
     assert {each["plan"] for each in found["configurations"]} == {"tp", "w"}
     arguments = ["--mesh", "tp=2", "--plan", "tp", *stated, *sizes]

@@ -122,7 +122,7 @@ def annotate(
             have one entry per dimension, name an axis that the mesh lacks, or name one twice; a
             static dimension has fewer elements than shards; ``...`` is not the last of a
             dimension; inputs are not the first parameters; there is no plan of a name, or it cannot
-            tell weights from inputs, or which axis of the mesh is its own.
+            tell weights from inputs, or which axis of the mesh is its own, or finds nothing.
         TypeError: The mesh, the plan, dims or inputs have a wrong type.
 
     Warns:
@@ -138,7 +138,8 @@ def annotate(
             _num_input(function, func, inputs)  # refuses others
         if plan == SEARCHED:
             return _searched(mod, named, func, inputs)
-        plan = named_plan(function, plan, Axes(named, {}, can_be_given=False), func, inputs)
+        axes = Axes(named, {}, can_be_given=False)
+        plan = named_plan(mod, plan, axes, func, inputs).patterns
     names = _Names(function, func)
     chosen = _match(_compile(plan), names)
     plan = _with_state(function, plan, chosen, names)

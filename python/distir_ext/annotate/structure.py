@@ -8,7 +8,8 @@ is communicated between them:
     y = x + wo(attention(q, k, v))        rows: it uses nothing else that is computed from weights
     y = y + down(act(gate(y)) * up(y))    gate and up by columns, down by rows
 
-What is in between is not looked at: propagation makes it right, and says what it costs.
+What is in between is not looked at: propagation makes it right, and says what it costs. Branches
+are read as if both ran.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 
 from tvm import relax
 
+from distir_ext.structure.annotated_function import bindings_of
+from distir_ext.structure.calls import Calls
 from distir_ext.structure.products import Product, Weights
 from distir_ext.structure.program import Program, operator_of, sizes_of
 
@@ -38,17 +41,23 @@ class Structure:
 
 
 def find_structure(
-    function: relax.Function, shards: int, axis: str, label: Callable[[str], str] = str
+    function: relax.Function,
+    shards: int,
+    axis: str,
+    label: Callable[[str], str] = str,
+    calls: Calls | None = None,
 ) -> Structure:
     """Shards products by columns and rows, and the largest table by rows.
 
     Args:
-        function: Says how many of its parameters are inputs.
+        function: Says how many of its parameters are inputs; calls no others, and takes no tuples
+            (:func:`distir_ext.structure.flat.flat_function`).
         shards: Devices along the axis.
         axis: The mesh axis, for notes.
         label: Label of a parameter in notes, by its name.
+        calls: The factor rules of calls; by default those of operators alone.
     """
-    found, graph = Structure(), _Graph(function, label)
+    found, graph = Structure(), _Graph(_Branches(function, calls), label)
     roles = _pairs(graph)
     for product in graph.products.values():
         name = str(product.param.name)
@@ -118,20 +127,38 @@ def _find_tables(graph: _Graph, shards: int, found: Structure) -> None:
             found.notes.append(f"{graph.name(name)}: left to propagation, a small table")
 
 
+class _Branches(Program):
+    """A function with what its branches compute: the value of a branch is made of both results."""
+
+    def __init__(self, function: relax.Function, calls: Calls | None) -> None:
+        super().__init__(function, calls)
+        self.bindings = list(bindings_of(function.body))
+        self.made = {binding.var: binding.value for binding in self.bindings}
+
+    def reads(self, value: relax.Expr) -> list[relax.Var]:
+        """The variables that a value is made of; of branches the condition and the results."""
+        if isinstance(value, relax.If):
+            bodies = value.true_branch.body, value.false_branch.body
+            return [read for each in (value.cond, *bodies) for read in self.reads(each)]
+        return super().reads(value)
+
+
 class _Graph:
     """The products of a function, and what lies between them."""
 
-    def __init__(self, function: relax.Function, label: Callable[[str], str]) -> None:
+    def __init__(self, program: Program, label: Callable[[str], str]) -> None:
         self.name = label
-        self.program = Program(function)
+        self.program = program
         self._weights = Weights(self.program)
-        found = (self._weights.product(binding.var) for binding in self.program.bindings)
+        found = (
+            self._weights.product(binding.var, several=True) for binding in self.program.bindings
+        )
         self.products = {
             product.var: product
             for product in found
             if product is not None and product.view.looked_up is None
         }
-        self._results = set(self.program.reads(function.body.body))
+        self._results = set(program.reads(program.function.body.body))
         self._params = {str(each.name): each for each in self.program.weights}
 
     def label(self, product: Product) -> str:

@@ -107,8 +107,14 @@ class Weights:
             return None
         return WeightView(view.param, placed, gone[0], others[0])
 
-    def product(self, var: relax.Var) -> Product | None:
-        """The product that makes a variable; None where none does."""
+    def product(self, var: relax.Var, several: bool = False) -> Product | None:
+        """The product that makes a variable; None where none does.
+
+        Args:
+            var: The variable.
+            several: Whether the weight may have several dimensions of columns, or that are
+                contracted, as heads and their width; the product names the first of them then.
+        """
         rule, value = self._program.rule(var), self._program.made[var]
         if rule is None or not isinstance(value, relax.Call):
             return None
@@ -120,7 +126,7 @@ class Weights:
             activations = operands[data]
             if view is None or activations in self.views or not isinstance(activations, relax.Var):
                 continue
-            found = _product(rule, weight, data)
+            found = _product(rule, weight, data, several)
             if found is None:
                 continue
             out, contracted, result_dim, data_dim = found
@@ -139,7 +145,9 @@ def _place(
     return next((view.dims[at] for at, other in enumerate(dims) if other == dim), None)
 
 
-def _product(rule: CallRule, weight: int, data: int) -> tuple[int, int, int, int] | None:
+def _product(
+    rule: CallRule, weight: int, data: int, several: bool
+) -> tuple[int, int, int, int] | None:
     """The columns and the contracted dimension of a weight, and where result and data have them."""
 
     def factors(dims: tuple[tuple[int, ...], ...]) -> Mapping[int, int]:
@@ -151,7 +159,7 @@ def _product(rule: CallRule, weight: int, data: int) -> tuple[int, int, int, int
     out = [f for f in out if rule.sizes[f] != 1] or out  # a gate has one column
     contracted = [f for f in of_weight if f in of_data and rule.kinds[f] == REDUCTION]
     contracted = [f for f in contracted if rule.sizes[f] != 1]
-    if len(out) != 1 or len(contracted) != 1:
+    if not out or not contracted or (not several and len(out) + len(contracted) > 2):
         return None
     return (
         of_weight[out[0]],

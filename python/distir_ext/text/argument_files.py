@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distir_ext.text.json_file import read_json
-from distir_ext.text.plan_names import NAMED
+from distir_ext.text.plan_names import ELSEWHERE, NAMED
 from distir_ext.text.regular_file import MOST_INDEX_BYTES, read_file
 from distir_ext.text.spelling import did_you_mean
 
@@ -42,7 +42,7 @@ def existing(name: str, what: str = "file") -> Path:
 
 def is_plan_name(text: str) -> bool:
     """Returns whether an argument is the name of a plan, and not of a file."""
-    return text in NAMED and not Path(text).exists()
+    return text in (*NAMED, *ELSEWHERE) and not Path(text).exists()
 
 
 def split_program(text: str) -> tuple[str, str]:

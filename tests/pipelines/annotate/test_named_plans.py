@@ -1,139 +1,79 @@
-"""Plans by name, of programs of any origin."""
-
-from __future__ import annotations
+"""Modules under plans by name compute what they compute alone, and send what torch's plan sends."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
+from tests.annotate.test_named_plans import MESH, TP
+from tests.interop.onnx import models
+from tests.interop.onnx.models import array, node
+from tests.targets import QUICK
 from tvm import relax
-from tvm.script import ir as I
-from tvm.script import relax as R
-from tvm.script import tirx as T
 
 import distir_ext as dx
-from distir_ext.structure.sizes import bind_sizes
+
+ALONE = dx.Mesh(all=1)
 
 
-@I.ir_module
-class Layers:
-    @R.function
-    def main(
-        ids: R.Tensor(("n", 6), "int64"),
-        table: R.Tensor((64, 16), "float32"),
-        q: R.Tensor((16, 16), "float32"),
-        k: R.Tensor((16, 16), "float32"),
-        v: R.Tensor((16, 16), "float32"),
-        o: R.Tensor((16, 16), "float32"),
-        up: R.Tensor((16, 64), "float32"),
-        bias: R.Tensor((64,), "float32"),
-        down: R.Tensor((16, 64), "float32"),
-        head: R.Tensor((16, 64), "float32"),
-    ) -> R.Tensor(("n", 6, 64), "float32"):
-        n = T.int64()
-        R.func_attr({"num_input": 1})
-        with R.dataflow():
-            x = R.take(table, ids, axis=0, mode="clip")
-            scores = R.matmul(R.matmul(x, q), R.permute_dims(R.matmul(x, k), [0, 2, 1]))
-            seen = R.matmul(R.nn.softmax(scores, axis=-1), R.matmul(x, v))
-            x1 = R.add(x, R.matmul(seen, o))
-            inner = R.nn.relu(R.add(R.matmul(x1, up), bias))
-            x2 = R.add(x1, R.matmul(inner, R.permute_dims(down)))
-            y = R.matmul(x2, head)
-            R.output(y)
-        return y
+def values(mod, func):
+    rng = np.random.default_rng(0)
+
+    def value(type_):
+        if isinstance(type_, relax.TupleType):
+            return tuple(map(value, type_.fields))
+        shape = [5 if str(size) == "n" else int(size) for size in type_.shape]
+        made = rng.standard_normal(shape) * 0.3
+        return np.ones(shape, "bool") if str(type_.dtype) == "bool" else made.astype("float32")
+
+    return [value(param.ty) for param in mod[func].params]
 
 
-PARAMS = {
-    name: np.random.default_rng(seed).standard_normal(shape).astype("float32") / 4
-    for seed, (name, shape) in enumerate(
-        {
-            "table": (64, 16),
-            **dict.fromkeys("qkvo", (16, 16)),
-            "up": (16, 64),
-            "bias": (64,),
-            "down": (16, 64),
-            "head": (16, 64),
-        }.items()
-    )
-}
+def total_bytes(mod):
+    sent = dx.analysis.collectives(dx.lower(mod))
+    return sum(each.count * each.bytes_per_device for each in sent)
 
 
-def expected(ids):
-    x = PARAMS["table"][ids]
-    scores = (x @ PARAMS["q"]) @ (x @ PARAMS["k"]).transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    x = x + weights / weights.sum(-1, keepdims=True) @ (x @ PARAMS["v"]) @ PARAMS["o"]
-    inner = np.maximum(x @ PARAMS["up"] + PARAMS["bias"], 0)
-    return (x + inner @ PARAMS["down"].T) @ PARAMS["head"]
-
-
-def placements(mod):
-    return {
-        str(binding.value.args[0].name): str(binding.value.attrs.placement).strip('"')
-        for block in mod["main"].body.blocks
-        for binding in block.bindings
-        if getattr(getattr(binding.value, "op", None), "name", "") == "relax.dist.annotate_sharding"
-    }
-
-
-def test_pairs_are_sharded_and_the_batch_is():
-    ids = np.arange(24).reshape(4, 6) % 64
-    for mesh, plan, kinds in (
-        (dx.Mesh(tp=2), "tp", {"all_reduce": 4}),
-        (dx.Mesh(x=3), "tp", None),
-        (dx.Mesh(dp=2, tp=2), "tp", {"all_reduce": 4}),
-        (dx.Mesh(dp=2), "fsdp", None),
-    ):
-        mod = dx.annotate(Layers, mesh, plan)
-        if kinds is not None:
-            counts = {}
-            for each in dx.analysis.collectives(dx.lower(bind_sizes(mod, {"n": 4}))):
-                counts[each.kind] = counts.get(each.kind, 0) + each.count
-            assert counts == kinds
-        with dx.Session(mesh) as session:
-            found = session.load(dx.build(mod), params=PARAMS)(ids).numpy()
-        np.testing.assert_allclose(found, expected(ids), rtol=1e-4, atol=1e-4)
-    stated = placements(dx.annotate(Layers, dx.Mesh(tp=2), "tp"))
-    wanted = {"table": "S[0]", "q": "S[1]", "k": "S[1]", "v": "S[1]", "o": "S[0]", "up": "S[1]"}
-    wanted |= {"bias": "S[0]", "down": "S[1]", "head": "S[1]"}
-    assert stated == wanted
-    stated = placements(dx.annotate(Layers, dx.Mesh(dp=2), "fsdp"))
-    assert stated == {"ids": "S[0]", "table": "S[0]", "up": "S[1]", "down": "S[1]", "head": "S[1]"}
-
-
-def test_a_sweep_compares_plans_by_name():
-    found = dx.analysis.sweep(
-        Layers,
-        [dx.Mesh(tp=2), dx.Mesh(dp=2, tp=2), dx.Mesh(a=2, b=2)],
-        {"pairs": "tp", "weights": "fsdp", "by hand": {"head": (None, ...)}},
-        dx.Cluster.preset("H100"),
-        sizes={"n": 4},
-    )
-    errors = {(row.mesh.axis_names, row.plan): row.error for row in found.configurations}
-    assert errors[("tp",), "pairs"] is None
-    assert errors[("dp", "tp"), "weights"] is None
-    assert "the name 'tp' says which of them is tensor parallel" in errors[("a", "b"), "pairs"]
-
-
-@pytest.mark.parametrize(
-    ("change", "mesh", "plan", "message"),
-    [
-        (lambda mod: mod, dx.Mesh(tp=2), "tpp", "no plan 'tpp'; .* did you mean 'tp'"),
-        (lambda mod: mod, dx.Mesh(a=2, b=2), "fsdp", "the name 'fsdp' says which .* fully sharded"),
-        (
-            lambda mod: _without_inputs(mod),
-            dx.Mesh(tp=2),
-            "tp",
-            r"main does not say .* inputs=\[..\]",
-        ),
-    ],
-)
-def test_what_a_plan_by_name_needs_is_said(change, mesh, plan, message):
-    with pytest.raises(ValueError, match=message):
-        dx.annotate(change(Layers), mesh, plan)
-
-
-def _without_inputs(mod):
+def run(mod, mesh, func, given):
+    function = mod[func].without_attr("num_input")  # all are passed
     mod = mod.clone()
-    function: relax.Function = mod["main"].without_attr("num_input")
-    mod.update_func(mod.get_global_var("main"), function)
-    return mod
+    mod.update_func(mod.get_global_var(func), function)
+    with dx.Session(mesh) as session:
+        return session.load(dx.build(mod, QUICK))[func](*given).numpy()
+
+
+@pytest.mark.parametrize("case", TP)
+def test_numbers(case):
+    mod, func, _ = TP[case]
+    given = values(mod, func)
+    alone = dx.annotate(mod, ALONE, {str(mod[func].params[0].name): None}, func)
+    wanted = run(alone, ALONE, func, given)
+    plans = [(MESH, "tp")] + [(dx.Mesh(dp=2, fsdp=2, tp=2), "fsdp")] * (case == "packed")
+    for mesh, plan in plans:
+        found = run(dx.annotate(mod, mesh, plan, func), mesh, func, given)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_torch_onnx_and_relax_send_the_same():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    modules = [torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64)]
+    model = torch.nn.Sequential(*modules).eval()
+    x = torch.ones(6, 64)
+    mod = dx.interop.torch.import_model(model, x).mod
+    made = models.model(
+        [
+            node("Gemm", ["x", "val_1", "b"], ["a"]),
+            node("Relu", ["a"], ["h"]),
+            node("Gemm", ["h", "val_2", "c"], ["y"]),
+        ],
+        {"x": [6, 64]},
+        ["y"],
+        {"val_1": array(64, 96), "b": array(96), "val_2": array(96, 64), "c": array(64)},
+    )
+    read = dx.interop.onnx.from_onnx(ir.to_proto(made)).mod
+    for mesh in (MESH, dx.Mesh(dp=2, fsdp=2, tp=2)):
+        for plan in ("tp", "fsdp"):
+            sharded = dx.interop.torch.partition(model, x, mesh, plan, target=QUICK)
+            sent = [
+                total_bytes(each)
+                for each in (sharded.mod, *(dx.annotate(m, mesh, plan) for m in (mod, read)))
+            ]
+            assert sent[0] == sent[1] == sent[2] > 0

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 
 from distir_ext.analysis.planned import check_cluster
 from distir_ext.analysis.sweeps.figures import Figures, ProgramCosts
+from distir_ext.annotate.annotations import Mark
 from distir_ext.annotate.named_plans import searching_for
 from distir_ext.annotate.patterns import Plan, annotate
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.dims import TensorDims, read_dim, replicated_axes
 from distir_ext.mesh.mesh import Mesh
+from distir_ext.mesh.notation import Notation
 from distir_ext.passes import transform
+from distir_ext.structure.annotated_function import annotated_already
 from distir_ext.structure.fused_weights import holds_several
 from distir_ext.structure.sizes import bind_sizes
 from distir_ext.text.tracebacks import short_tracebacks
@@ -81,19 +84,25 @@ class Evaluator:
         """The figures, or the error of a configuration that cannot be partitioned."""
         model = self._model
         try:
-            mod = self._annotated(configuration)
+            mod, axes = self._annotated(configuration)
             stages = cut_axis(configuration.mesh, model.stages)
             if stages is not None:
                 assign = transform.AssignStages(configuration.mesh, stages, func=model.func)
                 mod = assign(mod)
-            return self._costs(mod, model.func, configuration.microbatches)
+            figures = self._costs(mod, model.func, configuration.microbatches)
+            return replace(figures, named_axes=axes)
         except ValueError as error:
             return Figures(error=str(error))
 
-    def _annotated(self, configuration: Configuration) -> tvm.IRModule:
+    def _annotated(
+        self, configuration: Configuration
+    ) -> tuple[tvm.IRModule, frozenset[str] | None]:
         """Annotates the model of a configuration.
 
         Layers become calls of one function, unless the plan names their variables.
+
+        Returns:
+            The module, and the axes that a plan by name has used.
         """
         model, mesh, plan = self._model, configuration.mesh, configuration.entries
         bound = self._bound(configuration.microbatches)
@@ -102,15 +111,16 @@ class Evaluator:
         if bound.holds_several or isinstance(plan, str):
             with searching_for(model.cluster):
                 annotated = annotate(bound.mod, mesh, plan, model.func, model.inputs)
-            return transform.OutlineRepeats()(annotated)
+            axes = _axes_named(annotated, model.func) if isinstance(plan, str) else None
+            return transform.OutlineRepeats()(annotated), axes
         try:
             annotated = annotate(bound.outlined, mesh, plan, model.func, model.inputs)
         except ValueError:
             if configuration.plan in self._fit_outlined:
                 raise
-            return annotate(bound.mod, mesh, plan, model.func, model.inputs)
+            return annotate(bound.mod, mesh, plan, model.func, model.inputs), None
         self._fit_outlined.add(configuration.plan)
-        return annotated
+        return annotated, None
 
     def _bound(self, microbatches: int) -> _Bound:
         """The module of one microbatch."""
@@ -139,7 +149,19 @@ def cut_axis(mesh: Mesh, stages: str | None) -> str | None:
     return stages if mesh.shape[mesh.axis_names.index(stages)] > 1 else None
 
 
-def unused_axes(configuration: Configuration, stages: str | None) -> tuple[str, ...]:
+def _axes_named(mod: tvm.IRModule, func: str) -> frozenset[str]:
+    """The axes that the annotations of a function name."""
+    notation = Notation(mod)
+    found: set[str] = set()
+    for call in annotated_already(mod[func]).values():
+        for entry in Mark.of(call).dims(notation, call.args[0].ty):
+            found.update(axis.partition(":")[0] for axis in read_dim("dims", entry).axes)
+    return frozenset(found)
+
+
+def unused_axes(
+    configuration: Configuration, stages: str | None, figures: Figures
+) -> tuple[str, ...]:
     """The axes of more than one device that the plan does not name, and that have no stages.
 
     Devices along them compute the same.
@@ -147,7 +169,9 @@ def unused_axes(configuration: Configuration, stages: str | None) -> tuple[str, 
     mesh = configuration.mesh
     used = {cut_axis(mesh, stages)}
     if isinstance(configuration.entries, str):
-        return ()  # a plan by name finds its axes
+        if figures.named_axes is None:
+            return ()
+        return _unnamed(mesh, {*used, *figures.named_axes})
     for dims in configuration.entries.values():
         if dims is None:
             continue
@@ -156,6 +180,10 @@ def unused_axes(configuration: Configuration, stages: str | None) -> tuple[str, 
         if any(isinstance(each, Mesh) for each in dims):
             return ()
         used.update(axis for each in dims for axis in read_dim("dims", each).axes)
+    return _unnamed(mesh, used)
+
+
+def _unnamed(mesh: Mesh, used: set[str | None]) -> tuple[str, ...]:
     named = {axis.partition(":")[0] for axis in used if axis is not None}
     sizes = zip(mesh.axis_names, mesh.shape, strict=True)
     return tuple(name for name, size in sizes if size > 1 and name not in named)

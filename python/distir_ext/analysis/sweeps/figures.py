@@ -37,6 +37,8 @@ class Figures:
     bubble: float | None = None
     exposed_communication: float | None = None
     error: str | None = None
+    named_axes: frozenset[str] | None = None
+    """The axes that annotations name, of a plan by name."""
 
 
 class ProgramCosts:

@@ -135,7 +135,7 @@ def sweep(
         figures = found[index]
         if figures.error is not None and each is not configurations[index]:
             figures = evaluator(each)  # an error names axes
-        unused = unused_axes(each, stages)
+        unused = unused_axes(each, stages, figures)
         rows.append(_row(each, figures, limit, values[batch] if batch else None, unused))
     return Sweep(cluster, float(limit), tuple(rows))
 

@@ -12,6 +12,7 @@ from distir_ext.cli.shared.notation import Dims, parse_dims, parse_shard, parse_
 from distir_ext.cli.shared.parser import argument_type
 from distir_ext.mesh.dims import Dim, DimEntry, TensorDims
 from distir_ext.text.argument_files import is_plan_name, json_object
+from distir_ext.text.plan_names import SEARCHED
 
 if TYPE_CHECKING:
     import tvm
@@ -165,9 +166,12 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
             raise ValueError(f"{options.program} is {reached} already; leave --mesh out")
         func = options.func or default_function(mod)
         mesh = dx.Mesh(tuple(options.mesh.values()), tuple(options.mesh))
-        if by_name:
+        searched = by_name and options.plan == SEARCHED
+        if by_name and not searched:
             plan.update(_found_by_name(mod, options.plan, mesh, func, options.inputs, list(plan)))
         mod = dx.annotate(mod, mesh, plan, func, options.inputs)
+        if searched:  # what is stated stays as it is
+            mod = dx.annotate(mod, mesh, SEARCHED, func, options.inputs)
         if options.stages:
             mod = dx.transform.AssignStages(mesh, options.stages, func=func)(mod)
     if dx.phase(mod) is None:
@@ -242,14 +246,12 @@ def _found_by_name(
     from distir_ext.annotate.axes import Axes
     from distir_ext.annotate.named_plans import named_plan
 
-    found = named_plan(
-        relax_function(mod, func), plan, Axes(mesh, {}, can_be_given=False), func, inputs
-    )
-    names = {key: re.sub(r"\\(.)", r"\1", key) for key in found}
+    relax_function(mod, func)  # refuses others
+    found = named_plan(mod, plan, Axes(mesh, {}, can_be_given=False), func, inputs)
     return {
-        key: dims
-        for key, dims in found.items()
-        if not any(re.fullmatch(pattern, names[key]) for pattern in stated)
+        re.escape(name): dims
+        for name, dims in found.dims.items()
+        if not any(re.fullmatch(pattern, name) for pattern in stated)
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from distir_ext.annotate.axes import Axes
+from distir_ext.annotate.named_plans import batch_of
 from distir_ext.interop.torch.importer import ImportedModel
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Layout, Statements
@@ -106,20 +106,8 @@ def _batch(
     if axis is None or (kind != "fsdp" and axis in used):
         return {}
     params = imported.mod["main"].params[: len(imported.inputs)]
-    batch = params[0].ty.shape[0] if int(params[0].ty.ndim) else None
-    found = {}
-    for param in params:
-        rank = int(param.ty.ndim)
-        if not rank or str(param.ty.shape[0]) != str(batch):
-            stated.notes.append(f"{param.name}: replicated, as it has no dimension of the batch")
-        elif isinstance(batch, tvm.tirx.IntImm) and int(batch) < axes.size(axis):
-            stated.notes.append(
-                f"{param.name}: replicated, a batch of {int(batch)} is fewer than the "
-                f"{axes.size(axis)} devices of axis {axis!r}"
-            )
-        else:
-            found[str(param.name)] = (axis, *[None] * (rank - 1))
-            stated.notes.append(f"{param.name}: the batch over axis {axis!r}")
+    found, notes = batch_of(params, axes.size(axis), axis)
+    stated.notes += notes
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distir_ext.annotate.axes import Axes
-from distir_ext.annotate.named_plans import largest_dimension
+from distir_ext.annotate.named_plans import fully_sharded
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Statements
 
@@ -20,17 +20,8 @@ def state_fully_sharded(names: ModelNames, axes: Axes, min_elements: int, to: St
     axis = axes.need("fsdp")
     shards = axes.size(axis)
     for name, parameter in names.parameters.items():
-        if parameter.numel() < min_elements:
-            to.notes.append(
-                f"{name}: left to propagation, {parameter.numel()} elements are fewer than "
-                f"min_elements={min_elements}"
-            )
-            continue
-        largest = largest_dimension(parameter.shape, shards)
-        if largest is None:
-            to.notes.append(
-                f"{name}: left to propagation, no dimension of {tuple(parameter.shape)} is a "
-                f"multiple of the {shards} devices of axis {axis!r}"
-            )
-            continue
-        to.shard(axes, name, parameter, largest, axis, "its size")
+        dim, reason = fully_sharded(tuple(parameter.shape), shards, axis, min_elements)
+        if dim is None:
+            to.notes.append(f"{name}: left to propagation, {reason}")
+        else:
+            to.shard(axes, name, parameter, dim, axis, reason)
