@@ -10,6 +10,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.kernel_values import fold_constants
+from distir_ext.compile.kernels.attention import as_products, has_plain_length
 from distir_ext.compile.kernels.cpu_kernels import schedule_kernels
 from distir_ext.compile.kernels.cpu_math import legalizations
 from distir_ext.compile.kernels.equal_kernels import merge_kernels
@@ -24,7 +25,8 @@ def pipeline(
 ) -> tvm.transform.Pass:
     """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
 
-    TVM's pipeline for CPUs, with :func:`distir_ext.transform.DispatchMatmul` and
+    TVM's pipeline for CPUs, with attention over a computed number of keys as products,
+    :func:`distir_ext.transform.DispatchMatmul` and
     :func:`distir_ext.transform.DispatchConvolution` before it,
     :func:`distir_ext.transform.AppendInPlace`, a schedule for every kernel,
     :func:`distir_ext.transform.ShareResults` and
@@ -46,7 +48,7 @@ def passes(
     def own(name: str) -> list[tvm.transform.Pass]:
         return [] if name in without else [native_pass(name)]
 
-    passes: list[tvm.transform.Pass] = [_keep_functions()]
+    passes: list[tvm.transform.Pass] = [_keep_functions(), as_products(has_plain_length)]
     if blas and blas_library.LIBRARY is not None:
         passes += own("DispatchMatmul") + own("DispatchConvolution")
     passes += own("AppendInPlace")

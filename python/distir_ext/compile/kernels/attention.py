@@ -51,6 +51,16 @@ def _heads(tensor: relax.Expr) -> int | None:
     return sizes[_HEADS] if sizes and sizes[_HEADS] >= 0 else None
 
 
+def has_plain_length(call: relax.Call) -> bool:
+    """Returns whether the number of keys is a number or a variable.
+
+    TVM's kernel compares sizes by identity, so that ``m + 1`` keys are not ``m + 1`` values to it.
+    """
+    shape = call.args[1].ty.shape
+    plain = tirx.IntImm | tirx.Var
+    return not isinstance(shape, relax.ShapeExpr) or isinstance(shape.values[1], plain)
+
+
 def as_products(is_one_kernel: Callable[[relax.Call], bool]) -> tvm.transform.Pass:
     """Attention as two products and a softmax, which have schedules and libraries of their own.
 
