@@ -36,6 +36,7 @@ def test_a_list_prints_as_a_table():
     built = dx.build(layers(1), target="llvm")
     assert "all_reduce" in str(dx.analysis.collectives(built))
     assert str(type(found)()) == "no collectives"
+    assert str(found[:]) == str(found)
 
 
 def test_loops_are_found_in_time_linear_in_the_calls():

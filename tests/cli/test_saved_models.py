@@ -71,6 +71,8 @@ def test_plans_by_name(onnx_file, data, refused):
     assert found["flops"] == FLOPS * 2
     message = refused("report", onnx_file, "--mesh", "tp=2", "--plan", "hf", *sizes)
     assert "'hf' is what a model of transformers brings along" in message
+    message = refused("report", onnx_file, "--mesh", "tp=2", "--plan", "fspd", *sizes)
+    assert "there is no plan fspd; did you mean 'fsdp'?" in message
     found = data("sweep", onnx_file, "--mesh", "tp=2", "--plan", "tp", "--plan", "w=fsdp", *sizes)
     assert {each["plan"] for each in found["configurations"]} == {"tp", "w"}
     arguments = ["--mesh", "tp=2", "--plan", "tp", *stated, *sizes]

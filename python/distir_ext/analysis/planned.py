@@ -115,7 +115,10 @@ def check_cluster(cluster: Any) -> None:
         TypeError: It is no cluster.
     """
     if not isinstance(cluster, Cluster):
-        raise TypeError(f"a cluster is a distir_ext.Cluster, not a {type(cluster).__name__}")
+        advice = ", as Cluster.preset('H100')" if cluster is None else ""
+        raise TypeError(
+            f"a cluster is a distir_ext.Cluster{advice}, not a {type(cluster).__name__}"
+        )
     if cluster.device is None:
         raise ValueError(
             "the cluster says nothing of its devices; state device=, as in "

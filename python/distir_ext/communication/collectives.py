@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import tvm
 import tvm_ffi
@@ -84,6 +84,17 @@ class Collectives(Printed, list[Collective]):
 
     def __str__(self) -> str:
         return super().__str__() if self else "no collectives"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Collective: ...
+
+    @overload
+    def __getitem__(self, index: slice, /) -> Collectives: ...
+
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Collective | Collectives:
+        """One of them, or some, which print as a table, too."""
+        found = super().__getitem__(index)
+        return Collectives(found) if isinstance(found, list) else found
 
 
 @short_tracebacks

@@ -37,6 +37,7 @@ def existing(name: str, what: str = "file") -> Path:
         return path
     folder = path.parent
     near = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    near += NAMED if what == "plan" else ()
     raise FileNotFoundError(f"there is no {what} {path}{did_you_mean(path.name, near)}")
 
 
