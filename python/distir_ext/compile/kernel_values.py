@@ -64,7 +64,8 @@ def tir_pipeline(*, for_cpu: bool) -> str:
 def _before(*, for_cpu: bool) -> list[Rewrite]:
     of_cpus = [small_floats.REWRITES, small_floats.LAST] if for_cpu else []
     floats = map(_mapped, (*of_cpus, not_a_number.FOLDED))
-    return [integer_division.guard_divisions, *floats]
+    buffers = [small_floats.bits_in_buffers] if for_cpu else []
+    return [integer_division.guard_divisions, *buffers, *floats]
 
 
 def _with_values(finalize: Callable[[], tvm.transform.Pass]) -> Callable[[], tvm.transform.Pass]:

@@ -15,13 +15,14 @@ import ml_dtypes
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
 
 from distir_ext.compile.kernels.dtypes import is_float
 from distir_ext.compile.kernels.expressions import bind, convert
 from distir_ext.compile.kernels.opaque import OpaqueFunction
 
-__all__ = ["LAST", "REWRITES"]
+__all__ = ["LAST", "REWRITES", "bits_in_buffers"]
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,12 @@ def _wide(value: Any) -> Any:
         return _as(value.value, "float32")
     if dtype == "bfloat16" and isinstance(value, _ARITHMETIC):
         return type(value)(_wide(value.a), _wide(value.b))
-    name = getattr(value.op, "name", "") if isinstance(value, tvm.ir.Call) else ""
-    if name == "prim.if_then_else":
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
         condition, *branches = value.args
         return tirx.if_then_else(condition, *map(_wide, branches))
     if dtype == "bfloat16":
         return tirx.Cast("float32", value)
-    is_made_of_bits = name == "tirx.reinterpret" and _dtype(value.args[0]) == "uint8"
+    is_made_of_bits = _is_reinterpreted(value) and _dtype(value.args[0]) == "uint8"
     bits = value.args[0] if is_made_of_bits else tirx.reinterpret("uint8", value)
     return _WIDE[dtype]("float32", bits)
 
@@ -251,11 +251,18 @@ def _comparison(node: Any) -> Any:
     return type(node)(_wide(node.a), _wide(node.b)) if _dtype(node.a) in _SMALL else node
 
 
-_MOVES = ("tirx.reinterpret", "prim.if_then_else")
+_REINTERPRET = "tirx.reinterpret"
+_MOVES = (_REINTERPRET, "prim.if_then_else")
+
+
+def _is_reinterpreted(value: Any) -> bool:
+    return isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == _REINTERPRET
 
 
 def _call(node: tvm.ir.Call) -> Any:
     """A function of numbers."""
+    if _is_reinterpreted(node) and _is_reinterpreted(inner := node.args[0]):
+        return inner.args[0] if _dtype(inner.args[0]) == _dtype(node) else node
     name = getattr(node.op, "name", "")
     small = [_has(arg) and _dtype(arg) in _SMALL for arg in node.args]
     if name in _MOVES or not any(small) or not _has(node):
@@ -271,6 +278,60 @@ def _call(node: tvm.ir.Call) -> Any:
 def _has(value: Any) -> bool:
     """Returns whether a value is an expression that has a dtype."""
     return hasattr(getattr(value, "ty", None), "dtype")
+
+
+def bits_in_buffers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel whose own buffers have the bits of floats of 8 bits as uint8.
+
+    TVM makes such buffers float32, also where their bits are read. What the kernel takes and
+    returns stays as it is.
+    """
+    found: dict[Any, Any] = {}
+
+    def see(node: Any) -> None:
+        for buffer in node.alloc_buffers if isinstance(node, s_tir.SBlock) else [node.buffer]:
+            if str(buffer.dtype) in _FORMATS:
+                found[buffer] = _of_bytes(buffer)
+
+    tvm_ffi.structural_walk(function, ((s_tir.SBlock, tirx.AllocBuffer), see))
+    if not found:
+        return function
+    return tvm_ffi.structural_map(
+        function,
+        (
+            (tirx.Var, lambda node: found.get(node, node)),
+            (TensorLoad, _load_of_bytes),
+            (tirx.BufferStore, _store_of_bytes),
+        ),
+    )
+
+
+def _of_bytes(buffer: Any) -> Any:
+    return tirx.decl_buffer(buffer.shape, "uint8", buffer.name, scope=buffer.scope())
+
+
+def _load_of_bytes(node: Any) -> Any:
+    if _dtype(node).split("x")[0] not in _FORMATS or str(node.source.dtype) != "uint8":
+        return node
+    return tirx.reinterpret(_dtype(node), tirx.BufferLoad(node.source, node.indices))
+
+
+def _store_of_bytes(node: Any) -> Any:
+    if str(node.buffer.dtype) != "uint8" or _dtype(node.value).split("x")[0] not in _FORMATS:
+        return node
+    return tirx.BufferStore(node.buffer, _byte(node.value), node.indices)
+
+
+def _byte(value: Any) -> Any:
+    """The bits of a float of 8 bits; TVM makes a selection of such float32."""
+    if isinstance(value, tirx.Select):
+        return tirx.Select(value.condition, *map(_byte, (value.true_value, value.false_value)))
+    if isinstance(value, tirx.Let):
+        return tirx.Let(value.var, value.value, _byte(value.body))
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+        condition, *branches = value.args
+        return tirx.if_then_else(condition, *map(_byte, branches))
+    return _reinterpret("uint8", value)
 
 
 REWRITES = (

@@ -43,6 +43,10 @@ Element StoredAs(double value, DLDataType dtype) {
   }
   if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16)
     return BytesOf(FloatToBFloat16(static_cast<float>(value)));
+  if (dtype.lanes == 1 && dtype.code == kDLFloat8_e4m3fn)
+    return BytesOf(FloatToFloat8E4M3FN(static_cast<float>(value)));
+  if (dtype.lanes == 1 && dtype.code == kDLFloat8_e5m2)
+    return BytesOf(FloatToFloat8E5M2(static_cast<float>(value)));
   if (dtype.lanes == 1 && dtype.code == kDLBool) return BytesOf(static_cast<uint8_t>(value != 0));
   // The low bytes of an integer are the same in every width. The largest ones are no doubles, so
   // they are stated as the next one.

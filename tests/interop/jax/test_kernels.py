@@ -162,6 +162,11 @@ def test_decompositions_of_matrices():
     check(decompose, x, square, tolerance=1e-4)
     with pytest.raises(ValueError, match=r"complex.*test_kernels.py:\d+"):
         dx.interop.jax.from_exported(jax.jit(jnp.linalg.eig).lower(square))
+    # Within JAX's function there is no line of a user, but where it is called.
+    with pytest.raises(ValueError, match=r"sgehrd.* has no translation.*test_kernels.py:\d+"):
+        dx.interop.jax.from_exported(
+            jax.jit(lambda x: jax.scipy.linalg.hessenberg(x)).lower(x[0, :4])
+        )
 
 
 def test_sizes_that_are_known_when_it_runs():

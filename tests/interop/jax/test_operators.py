@@ -28,6 +28,8 @@ SPECIAL = np.array(
     ],
     "float32",
 )
+FINE = np.append(SPECIAL, [[1e-40, 65519, 65520, 1e-5], [6e-8, 1.00195313, 3e38, -1e-6]], 0)
+FINE = FINE.astype("float32")
 GROUPS = {
     "values": (
         lambda x, b, u: (
@@ -66,11 +68,29 @@ GROUPS = {
             jnp.clip(x, -0.5, 0.25),
             jnp.sign(x),
             x.astype(jnp.bfloat16),
-            lax.reduce_precision(x, 5, 10),
             jnp.isfinite(1 / jnp.floor(x)),
             jnp.select([x > 1, x > 0], [x, -x], 7.0),
         ),
         (X,),
+    ),
+    "fewer bits": (
+        lambda *given: tuple(
+            lax.reduce_precision(x, *bits).astype("float32")
+            for x in given
+            for bits in ((5, 10), (8, 7), (4, 3), (8, 3), (5, 7), (3, 23))
+        ),
+        (FINE, FINE.clip(-6e4, 6e4).astype("float16"), FINE.astype(jnp.bfloat16)),
+    ),
+    "8-bit floats": (
+        lambda x, y, z: (
+            *(z.astype(dtype).astype("float32") for dtype in (jnp.float8_e4m3fn, jnp.float8_e5m2)),
+            *(x + 1, x * y, jnp.maximum(x, y), -x, jnp.where(x > y, x, 2 * y), jax.nn.relu(x)),
+            *(jnp.exp(x), jnp.tanh(y), jnp.sort(x, 1), jnp.max(x, 0), jnp.isnan(x), x.argmax(1)),
+            *(x[::-1], jnp.concatenate([x, y]).T[1:3], x + jnp.asarray([1, 0.5, 448, 0], x.dtype)),
+            *(x @ y.T, lax.dot(x, y.T, preferred_element_type="float32")),
+            lax.bitcast_convert_type(x, jnp.uint8),
+        ),
+        (X.astype(jnp.float8_e4m3fn), 3 * X[::-1].astype(jnp.float8_e4m3fn), SPECIAL),
     ),
     "integers": (
         lambda a, b, u: (

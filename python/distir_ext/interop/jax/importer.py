@@ -213,7 +213,8 @@ def _raise_problems(program: Program) -> None:
         named = [f"{dtype} ({place})" if place else dtype for dtype, place in dtypes.items()]
         raise ValueError(
             f"the program computes in {', '.join(named)}, which is not imported; dtypes are bool, "
-            "integers of 8 to 64 bits, float16, bfloat16, float32 and float64"
+            "integers of 8 to 64 bits, float8_e4m3fn, float8_e5m2, float16, bfloat16, float32 and "
+            "float64"
         )
     lines = [f"{reason} ({place})" if place else reason for reason, place in program.problems]
     more = len(lines) - _LISTED

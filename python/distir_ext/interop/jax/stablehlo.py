@@ -24,6 +24,8 @@ _DTYPES = {
     "f32": "float32",
     "f16": "float16",
     "bf16": "bfloat16",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
     "i1": "bool",
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
@@ -187,7 +189,7 @@ def dtype_of(value: Value) -> str:
 
 def numpy_dtype(dtype: str) -> Any:
     """NumPy's dtype of a dtype's name."""
-    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
 def array_of(attribute: Any) -> np.ndarray:
@@ -202,14 +204,15 @@ def array_of(attribute: Any) -> np.ndarray:
         dense = ir.DenseElementsAttr(attribute)
     except (TypeError, ValueError):
         raise UnsupportedError("is a constant whose elements are not in the text") from None
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" or dtype.startswith("float8"):
         return _from_text(str(attribute), shape, wanted)
     array = np.array(dense, dtype=wanted)
     return array.reshape(-1)[0] if dense.is_splat and array.size > 1 else array.reshape(shape)
 
 
 def _from_text(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    # The bindings have no buffers of bfloat16. Text has many elements as one hexadecimal number.
+    # The bindings have no buffers of bfloat16 and of 8 bits. Text has many elements as one
+    # hexadecimal number.
     content = text[text.index("<") + 1 : text.rindex(">")]
     raw = re.fullmatch(r'"0x([0-9A-Fa-f]*)"', content.split("> :")[0])
     if raw:
@@ -222,7 +225,7 @@ def _from_text(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 def _number(text: str, dtype: Any) -> Any:
     if text.startswith("0x"):  # NaN and infinities
-        return np.array(int(text, 16), np.uint16).view(dtype)
+        return np.array(int(text, 16), f"u{np.dtype(dtype).itemsize}").view(dtype)
     return float(text)
 
 
@@ -318,14 +321,41 @@ def enumerator(op: Operation, name: str) -> str:
 
 
 def where(op: Operation) -> str:
-    """Returns the location of an operation as JAX states it: the Python scope and the line."""
-    location = str(op.location)
-    scope = re.match(r'loc\("([^"]*)"\(', location)
-    line = re.search(r'"([^"]+)":(\d+):\d+', location)
-    parts = [scope[1]] if scope else []
-    if line:
-        parts.append(f"line {line[2]}" if line[1] == "-" else f"{line[1]}:{line[2]}")
-    return " at ".join(parts)
+    """Returns the location of an operation as JAX states it: the Python scope and the line.
+
+    Operations within JAX's own functions have no line of the user; theirs is that of what encloses
+    them, or of the first call of their function.
+    """
+    scope = re.match(r'loc\("([^"]*)"[()]', str(op.location))
+    line = _line_of(op, set())
+    return " at ".join([*([scope[1]] if scope else []), *([line] if line else [])])
+
+
+def _line_of(op: Operation, seen: set[str]) -> str:
+    """The line of an operation, of one around it, or of a call of its function; ``""``: none.
+
+    Args:
+        op: The operation.
+        seen: The functions whose calls were looked for, to which this one's are added.
+    """
+    while op is not None and op.name not in ("func.func", "builtin.module"):
+        if found := re.search(r'"([^"]+)":(\d+):\d+', str(op.location)):
+            return f"line {found[2]}" if found[1] == "-" else f"{found[1]}:{found[2]}"
+        op = _parent_of(op)
+    if op is None or op.name != "func.func" or str(op.attributes["sym_name"]) in seen:
+        return ""
+    name = str(op.attributes["sym_name"])
+    seen.add(name)
+    calls = (
+        each
+        for each in nested_operations(_parent_of(op))
+        if each.name == "func.call" and str(each.attributes["callee"]) == f"@{name.strip(chr(34))}"
+    )
+    return next((line for each in calls if (line := _line_of(each, seen))), "")
+
+
+def _parent_of(op: Operation) -> Operation | None:
+    return op.parent.operation if op.parent is not None else None
 
 
 def global_constant(function: Operation, index: int) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.relax import op as relax_op
 
 from distir_ext.annotate.open_regions import Region
 from distir_ext.interop.jax.folding import fold
@@ -31,6 +32,7 @@ from distir_ext.interop.jax.stablehlo import (
     UnsupportedError,
     Value,
     captured,
+    dtype_of,
     open_tensor_of,
     operations_of,
     tensor_of,
@@ -174,7 +176,23 @@ class Writer(RegionWriter):
         """An operator of single elements; scalars and stretched operands stay as they are."""
         values = [self.known(each) for each in operands or op.operands]
         # A select may have one condition for all elements, a clamp one bound.
-        return self.combine(build, values, max(map(self.shape, values), key=len))
+        shape = max(map(self.shape, values), key=len)
+        dtype = dtype_of(op.results[0])
+        wide = self._in_float32(build, dtype) if dtype.startswith("float8") else build
+        return self.combine(wide, values, shape)
+
+    def _in_float32(self, build: Callable[..., relax.Expr], dtype: str) -> Callable[..., Any]:
+        """An operator on floats of 8 bits, of which Relax has few, in float32, rounded once."""
+
+        def wide(*operands: relax.Expr) -> relax.Expr:
+            given = [
+                self.emit(relax_op.astype(each, "float32")) if str(each.ty.dtype) == dtype else each
+                for each in operands
+            ]
+            made = self.emit(build(*given))
+            return relax_op.astype(made, dtype) if str(made.ty.dtype) != dtype else made
+
+        return wide
 
     def combine(
         self, build: Callable[..., relax.Expr], values: Sequence[Known], shape: tuple[Size, ...]

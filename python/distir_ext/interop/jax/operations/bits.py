@@ -8,7 +8,13 @@ from tvm import te, tirx
 
 from distir_ext.interop.jax.kernels import computed, elements, kernel_call
 from distir_ext.interop.jax.known import Known
-from distir_ext.interop.jax.stablehlo import Operation, dtype_of, numpy_dtype
+from distir_ext.interop.jax.stablehlo import (
+    Operation,
+    UnsupportedError,
+    dtype_of,
+    integer,
+    numpy_dtype,
+)
 from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Writer
 
@@ -189,3 +195,53 @@ def _upper_of_64(x: Any, y: Any) -> Any:
             none = tirx.const(0, "uint64")
             found = found - tirx.Select(number < zero, other.astype("uint64"), none)
     return found.astype(dtype)
+
+
+_FORMATS = {"bfloat16": (8, 7), "float16": (5, 10), "float32": (8, 23), "float64": (11, 52)}
+"""Bits of exponent and mantissa."""
+
+
+@translates("stablehlo.reduce_precision")
+def _reduce_precision(writer: Writer, op: Operation) -> Known:
+    """Numbers rounded to fewer bits, as XLA does: what has no normal number there becomes 0."""
+    exponent, mantissa = integer(op, "exponent_bits"), integer(op, "mantissa_bits")
+    dtype = dtype_of(op.operands[0])
+    if dtype not in _FORMATS:
+        raise UnsupportedError(f"of {dtype}")
+    whole = _FORMATS[dtype]
+    if exponent >= whole[0] and mantissa >= whole[1]:
+        return writer.known(op.operands[0])
+
+    def make(x: te.Tensor) -> Any:
+        def element(*index: Any) -> Any:
+            return _reduced(x(*index), exponent, mantissa)
+
+        return elements(x.shape, element, "bits")
+
+    return writer.elementwise(op, lambda x: kernel_call(writer, "reduce_precision", make, [x]))
+
+
+def _reduced(x: Any, exponent: int, mantissa: int) -> Any:
+    dtype = str(x.ty.dtype)
+    to, (exponents, mantissas) = f"uint{_bits(dtype)}", _FORMATS[dtype]
+
+    def number(value: int) -> Any:
+        return tirx.const(value, to)
+
+    bits = _as(to, x)
+    if (cut := mantissas - mantissa) > 0:  # to the nearest, the even one of two
+        last = tirx.bitwise_and(tirx.shift_right(bits, number(cut)), number(1))
+        below = number((1 << (mantissas + exponents + 1)) - (1 << cut))
+        bits = tirx.bitwise_and(bits + last + number((1 << (cut - 1)) - 1), below)
+    if exponent < exponents:
+        sign = tirx.bitwise_and(bits, number(1 << (mantissas + exponents)))
+        infinity, bias = ((1 << exponents) - 1) << mantissas, (1 << (exponents - 1)) - 1
+        largest = (1 << (exponent - 1)) - 1
+        size = tirx.bitwise_and(bits, number(infinity))
+        is_above = size > number((bias + largest) << mantissas)
+        is_below = size <= number((bias - largest) << mantissas)
+        bits = tirx.Select(is_above, tirx.bitwise_or(sign, number(infinity)), bits)
+        bits = tirx.Select(is_below, sign, bits)
+    return tirx.Select(
+        tirx.isnan(x.astype("float32") if dtype == "bfloat16" else x), x, _as(dtype, bits)
+    )

@@ -12,10 +12,8 @@ from tvm.relax import op as relax_op
 from distir_ext.interop.jax.known import Known, constant_of
 from distir_ext.interop.jax.stablehlo import (
     Operation,
-    UnsupportedError,
     dtype_of,
     enumerator,
-    integer,
     numpy_dtype,
 )
 from distir_ext.interop.jax.table import enter_all, translates
@@ -331,19 +329,3 @@ def _is_above(writer: Writer, count: Any, last: Any) -> relax.Expr:
 
 def _other_sign(dtype: str) -> str:
     return f"u{dtype}" if dtype.startswith("int") else dtype[1:]
-
-
-@translates("stablehlo.reduce_precision")
-def _reduce_precision(writer: Writer, op: Operation) -> Known:
-    bits = (integer(op, "exponent_bits"), integer(op, "mantissa_bits"))
-    dtype = dtype_of(op.operands[0])
-    smaller = {(8, 23): "float32", (5, 10): "float16", (11, 52): "float64"}
-    # bfloat16 is none of these: a kernel of TVM that computes it rounds only what it stores.
-    if bits not in smaller:
-        raise UnsupportedError(f"to {bits[0]} bits of exponent and {bits[1]} of mantissa")
-    if numpy_dtype(smaller[bits]).itemsize >= numpy_dtype(dtype).itemsize:
-        return writer.known(op.operands[0])
-    return writer.elementwise(
-        op,
-        lambda x: relax_op.astype(writer.emit(relax_op.astype(x, smaller[bits])), dtype),
-    )
