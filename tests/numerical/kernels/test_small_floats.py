@@ -3,9 +3,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.targets import QUICK
 from tvm import relax
 from tvm.relax import op as R
 from tvm.relax.op import nn
+
+import distir_ext as dx
 
 from .test_values import numpy_dtype, run
 
@@ -185,3 +188,32 @@ def test_operators_are_computed_where_they_are_read():
             for got in found[name].values():
                 ours, theirs = (np.asarray(each, "float32") for each in (got[0], numpy(given)))
                 np.testing.assert_allclose(ours, theirs, 1e-5, err_msg=name)
+
+
+def test_partial_sums_are_sent_in_the_dtype_of_the_result():
+    """Each is rounded to it; a result of float32 is as exact as on one device, for more bytes."""
+    x = np.random.default_rng(0).standard_normal((16, 512)).astype(ml_dtypes.bfloat16)
+    exact = x.astype("float64") @ x.astype("float64").T
+    found = {}
+    for dtype in ("bfloat16", "float32"):
+        builder = relax.BlockBuilder()
+        variable = relax.Var("x", relax.TensorType(x.shape, "bfloat16"))
+        with builder.function("main", [variable]):
+            with builder.dataflow():
+                turned = builder.emit(R.permute_dims(variable))
+                product = builder.emit(R.matmul(variable, turned, out_dtype=dtype))
+                result = builder.emit_output(R.astype(product, "bfloat16"))
+            builder.emit_func_output(result)
+        for devices in (1, 2, 4):
+            mod = dx.annotate(builder.get(), dx.Mesh(k=devices), {"x": (None, "k")})
+            exe = dx.build(mod, target=QUICK)
+            with dx.Session(devices) as session:
+                ours = session.load(exe)["main"](x).numpy().astype("float64")
+                sent = sum(session.statistics().by_axis().values())
+            found[dtype, devices] = np.linalg.norm(ours - exact) / np.linalg.norm(exact), sent
+    (one, _), *_ = found.values()
+    for devices in (2, 4):
+        (narrow, half), (wide, whole) = found["bfloat16", devices], found["float32", devices]
+        assert wide <= one * 1.01
+        assert narrow <= one * 2
+        assert 0 < half == whole / 2
