@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
@@ -99,3 +100,39 @@ def test_nothing_is_computed_again(shape, axis, operator):
     after = [f for f in schedule_kernels(mod).functions.values() if isinstance(f, tirx.PrimFunc)]
     assert any("is_scheduled" in str(f.attrs) for f in after)
     assert sum(map(iterations, after)) <= 1.2 * sum(map(iterations, before))
+
+
+def test_one_number_of_all_elements():
+    """Pieces of all elements are reduced in parallel, by vectors; NaN goes through."""
+    cases = {
+        "sum": (op.sum, np.sum),
+        "mean": (lambda x: op.mean(x, keepdims=True), lambda x: np.mean(x, keepdims=True)),
+        "max": (op.max, np.max),
+        "min of squares": (lambda x: op.min(op.multiply(x, x)), lambda x: np.min(x * x)),
+        "divided": (
+            lambda x: op.divide(x, op.sum(op.abs(x), keepdims=True)),
+            lambda x: x / abs(x).sum(),
+        ),
+        "argmax": (op.argmax, np.argmax),
+    }
+    for shape, dtype in (((128, 256), "float32"), ((123, 205), "int32"), ((29, 6, 151), "float32")):
+        x = (np.random.default_rng(0).standard_normal(shape) * 100).astype(dtype)
+        builder = relax.BlockBuilder()
+        variable = relax.Var("x", relax.TensorType(shape, dtype))
+        with builder.function("main", [variable]):
+            with builder.dataflow():
+                made = [builder.emit(make(variable)) for make, _ in cases.values()]
+                results = builder.emit_output(relax.Tuple(made))
+            builder.emit_func_output(results)
+        mod = builder.get()
+        kernel = relax.transform.LegalizeOps()(mod)["max"]
+        assert "T.vectorized" in schedule_kernels(tvm.IRModule({"main": kernel})).script()
+        exe = dx.build(dx.annotate(mod, dx.Mesh(a=1), {"x": None}))
+        with dx.Session(1) as session:
+            model = session.load(exe)
+            for given in (x, np.where(x == x.max(), np.nan, x) if dtype == "float32" else x):
+                exact = given.astype("float64") if dtype == "float32" else given
+                found = model["main"](given.astype(dtype))
+                for (name, (_, wanted)), each in zip(cases.items(), found, strict=True):
+                    theirs = wanted(exact).astype(each.numpy().dtype)
+                    np.testing.assert_allclose(each.numpy(), theirs, 2e-5, 1e-3, err_msg=name)

@@ -33,6 +33,9 @@ SMALLEST_KERNEL = 1 << 12
 # Elements of a row that a thread computes at least before it takes the next one.
 SMALLEST_ROW = 256
 
+# Pieces of a tensor that is reduced to one number at most: some for each thread.
+MOST_PIECES = 64
+
 # Columns that a thread adds up at most, where rows are added: their results stay in its cache.
 MOST_COLUMNS = 128
 
@@ -78,6 +81,10 @@ def _schedule(function: tirx.PrimFunc) -> s_tir.Schedule | None:
         if all(block.is_injective() for block in blocks):
             for block in inline_blocks(schedule, blocks):
                 _schedule_map(schedule, block.block_rv)
+        elif (total := _total(schedule, blocks)) is not None:
+            for block in inline_blocks(schedule, blocks[:total]) + blocks[total + 1 :]:
+                _schedule_map(schedule, block.block_rv)
+            _schedule_total(schedule, blocks[total].block_rv)
         elif _share_rows(schedule, blocks):
             rows = min(_leading_spatial(block.dom_kind()) for block in blocks)
             _schedule_rows(schedule, [block.block_rv for block in blocks], rows)
@@ -87,6 +94,36 @@ def _schedule(function: tirx.PrimFunc) -> s_tir.Schedule | None:
     except s_tir.ScheduleError:
         return None
     return schedule
+
+
+def _total(schedule: s_tir.Schedule, blocks: Sequence[Any]) -> int | None:
+    """The place of the only block that reduces, if it makes one number of all elements."""
+    places = [i for i, block in enumerate(blocks) if not block.is_injective()]
+    if len(places) != 1:
+        return None
+    block = blocks[places[0]]
+    if len(schedule.get(block.block_rv).writes) != 1:
+        return None  # such as a maximum and its index
+    extents = _extents(schedule, schedule.get_loops(block.block_rv))
+    kinds = block.dom_kind()
+    is_one = all(extent == 1 for extent, kind in zip(extents, kinds, strict=True) if kind == "S")
+    is_long = None not in extents and _count(extents) >= SMALLEST_PARALLEL
+    return places[0] if is_one and is_long else None
+
+
+def _schedule_total(schedule: s_tir.Schedule, block: Any) -> None:
+    """One number of all elements: pieces of them in parallel, with partial results in each."""
+    loops = schedule.get_loops(block)
+    count = int(_count(_extents(schedule, loops)))
+    lanes = _largest_divisor(count, LANES)
+    pieces = _largest_divisor(count // lanes, MOST_PIECES)
+    *_, lane = schedule.split(schedule.fuse(*loops), [pieces, None, lanes])
+    by_lane = schedule.rfactor(lane, 0)
+    by_piece = schedule.rfactor(schedule.get_loops(by_lane)[0], 0)
+    piece, step, lane = schedule.get_loops(by_piece)
+    schedule.parallel(piece)
+    schedule.vectorize(lane)
+    schedule.decompose_reduction(by_piece, step)
 
 
 def _leading_spatial(kinds: str) -> int:
