@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from distir_ext.cli.shared.failures import UsageError
 from distir_ext.cli.shared.output import add_json, print_json
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import add_mesh
+from distir_ext.text.printable import printable
 
 EXAMPLE = "distir generate Llama-3.2-1B --mesh tp=2 --prompt 'Once upon a time' --max-new-tokens 32"
 
@@ -67,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
     if new < 1:
         raise UsageError(f"--max-new-tokens {new} is not positive")
     torch_models = dx.interop.torch
-    tokenizer = _tokenizer(options.model)
+    from distir_ext.interop.torch.generation.folders import tokenizer_of_folder
+
+    tokenizer = tokenizer_of_folder(options.model)
     if options.prompt and tokenizer is None:
         raise UsageError(f"{options.model} has no tokenizer; --token-ids takes numbers of tokens")
     if options.prompt:
@@ -120,19 +122,9 @@ def run(options: argparse.Namespace) -> int:
         print_json({"tokens": generated, "texts": texts, "report": report.data()})
         return 0
     for index, each in enumerate(generated):
-        print(",".join(map(str, each)) if texts is None else texts[index])
+        print(",".join(map(str, each)) if texts is None else printable(texts[index]))
     print(report, file=sys.stderr)
     return 0
-
-
-def _tokenizer(folder: str) -> Any:
-    """The tokenizer of a folder; None if it has none."""
-    files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-    if not any((Path(folder) / name).is_file() for name in files):
-        return None
-    import transformers
-
-    return transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def _padded(prompts: list[list[int]], length: int, is_right: bool) -> tuple[Any, Any]:

@@ -47,6 +47,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 4096:
+    if not text.isdecimal() or not 0 < int(text) <= 4096:
         raise ValueError(f"{text!r} is no number of copies, 1 to 4096")
     return int(text)

@@ -56,19 +56,26 @@ def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Argument
 def make_printable(error: BaseException) -> None:
     """Escapes and shortens names of others in an error, its notes and the errors that led to it.
 
-    What a function of the user has raised stays as it is.
+    What a function of the user has raised stays as it is. Of what other packages have raised, lines
+    stay.
     """
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
         seen.add(id(following))
-        if not _is_of_user(following.__traceback__):
-            _escape(following)
+        last = _last(following.__traceback__)
+        if last is None or _is_inside(last):
+            _escape(following, is_ours=_is_error_of_package(following))
+        elif _PACKAGES in last.tb_frame.f_code.co_filename:
+            _escape(following, is_ours=False)
         following = following.__cause__ or following.__context__
 
 
-def _escape(error: BaseException) -> None:
-    is_ours = type(error) in _ERRORS or type(error).__module__.startswith("distir_ext.")
+def _is_error_of_package(error: BaseException) -> bool:
+    return type(error) in _ERRORS or type(error).__module__.startswith("distir_ext.")
+
+
+def _escape(error: BaseException, is_ours: bool) -> None:
     escaped = message_text if is_ours else _lines_text
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (escaped(error.args[0]),)
@@ -82,13 +89,11 @@ def _lines_text(text: str) -> str:
     return printable(with_short_words(text))
 
 
-def _is_of_user(traceback: TracebackType | None) -> bool:
-    """Returns whether a function of the user raised the error."""
-    if traceback is None:
-        return False
-    while traceback.tb_next is not None:
+def _last(traceback: TracebackType | None) -> TracebackType | None:
+    """The frame that raised the error."""
+    while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return not _is_inside(traceback)
+    return traceback
 
 
 def _is_internal(traceback: TracebackType | None) -> bool:

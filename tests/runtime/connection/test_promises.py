@@ -105,6 +105,10 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "A saved state": ("saved/test_state.py::test_damage",),
     "An ONNX file": ("interop/onnx/test_external_files.py::test_what_lies_elsewhere_is_not_read",),
+    "A folder of a model": (
+        "interop/torch/test_hostile_folders.py::test_folders_that_say_anything",
+        "interop/torch/test_hostile_folders.py::test_tokens_are_printed_as_text",
+    ),
     "Of all these nothing": (
         f"{R}security_page.py::test_nothing_is_unpickled_or_evaluated",
         "params/test_hostile_files.py::test_file_that_is_cut_off_while_it_is_read",
