@@ -31,6 +31,7 @@ from distir_ext.passes.pass_checks import CheckPasses
 from distir_ext.pipelines.package_passes import SOURCE
 from distir_ext.pipelines.pipeline import PassPipeline
 from distir_ext.text.logs import package_logger
+from distir_ext.text.printable import shown
 
 if TYPE_CHECKING:
     from distir_ext.mesh.cluster import Cluster
@@ -96,9 +97,9 @@ def _folder() -> CacheFolder | None:
     if not path:
         return None
     size = os.environ.get(SIZE_VARIABLE, "") or str(DEFAULT_BYTES)
-    if not size.isascii() or not size.isdigit():
-        raise ValueError(f"{SIZE_VARIABLE} is {size!r}, not a number of bytes")
-    return CacheFolder(Path(path).expanduser().absolute(), int(size))
+    if not re.fullmatch("[0-9]{1,18}", size):
+        raise ValueError(f"{SIZE_VARIABLE} is '{shown(size)}', not a number of bytes")
+    return CacheFolder(Path(os.path.expanduser(path)).absolute(), int(size))  # noqa: PTH111
 
 
 def program_key(

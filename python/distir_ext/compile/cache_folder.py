@@ -54,7 +54,7 @@ class CacheFolder:
                 if not stat.S_ISREG(found.st_mode) or not _is_private(found):
                     return None
                 try:
-                    content = file.read(self.most_bytes + _CHECKSUM_BYTES)
+                    content = file.read(min(found.st_size, self.most_bytes) + _CHECKSUM_BYTES)
                     os.utime(descriptor)
                 except OSError:
                     return None

@@ -9,6 +9,7 @@ one core, where they run one after the other while another core is idle.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,6 @@ def _kernel_cores(hosts: int) -> list[int]:
     """
     cores = allowed_cores()
     limit = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
-    if limit is not None and limit.isdigit():
+    if limit is not None and re.fullmatch("[0-9]{1,9}", limit):
         return cores[: max(1, int(limit) * hosts)]
     return cores[: psutil.cpu_count(logical=False) or len(cores)]

@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from distir_ext._version import __version__
+from distir_ext.text.printable import shown
 
 SUPPORTED_TVM = ">=0.27,<0.28"
 # The line that the wheel of TVM 0.27 was built with. TVM itself accepts later ones, and crashes
@@ -94,8 +95,8 @@ def library_path() -> Path:
     """
     override = os.environ.get(_LIBRARY_VARIABLE)
     if override is not None:
-        if not Path(override).is_file():
-            raise ImportError(f"{_LIBRARY_VARIABLE} names {override!r}, which is not a file")
+        if not os.path.isfile(override):  # noqa: PTH113 (long names are no error)
+            raise ImportError(f"{_LIBRARY_VARIABLE} names '{shown(override)}', which is not a file")
         return Path(override)
     # An editable installation has two folders: the sources and what CMake installed.
     folders = importlib.import_module("distir_ext").__path__

@@ -50,7 +50,7 @@ class Credentials:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a certificate and the file of its private key go together")
         if self.key is not None:
-            _check_private(Path(self.key).expanduser())
+            _check_private(Path(os.path.expanduser(self.key)))  # noqa: PTH111
         return make_identity(
             *("" if each is None else os.path.expanduser(each) for each in files)  # noqa: PTH111
         )

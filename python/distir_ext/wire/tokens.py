@@ -9,6 +9,8 @@ import stat
 import string
 from pathlib import Path
 
+from distir_ext.text.regular_file import open_file
+
 TOKEN_VARIABLE = "DISTIR_EXT_TOKEN"
 FILE_VARIABLE = "DISTIR_EXT_TOKEN_FILE"
 
@@ -39,7 +41,7 @@ def make_token(path: str | os.PathLike[str]) -> None:
         OSError: the file exists, or cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(Path(path).expanduser(), flags, 0o600)
+    descriptor = os.open(os.path.expanduser(path), flags, 0o600)  # noqa: PTH111
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(new_token() + "\n")
 
@@ -106,12 +108,8 @@ def check_token(token: str, source: str) -> bytes:
 
 
 def _read_file(path: str | os.PathLike[str]) -> str:
-    # A pipe would have the open, or the read, wait for whoever writes to it.
-    descriptor = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+    with open_file(Path(os.path.expanduser(path))) as file:  # noqa: PTH111
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"the token cannot be read: {path} is not a file")
         if status.st_uid not in (os.geteuid(), 0):  # root reads everybody's
             raise ValueError(
                 f"the file of the token, {path}, is somebody else's (user {status.st_uid}); make a "

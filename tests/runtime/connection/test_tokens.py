@@ -121,7 +121,7 @@ def test_what_is_no_file_of_a_token(token_file, tmp_path):
         with pytest.raises(ValueError, match=f"token has no token; {MAKES_ONE}"):
             read_token(token_file(content))
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(ValueError, match="pipe is not a file"):
+    with pytest.raises(ValueError, match="pipe is not a regular file"):
         read_token(tmp_path / "pipe")
 
 
