@@ -45,7 +45,7 @@ NATIVE = {
 }
 """Read by the native library: of GPUs and MPI, and files that are loaded as programs."""
 
-MORE_VALUES = ("9" * 5000, "~nobody-of-this-name/x", "~\x1b[2J/x", "/" * 5000, "/dev/null", "/")
+MORE_VALUES = ("9" * 5000, "~nobody-of-this-name/x", "~\x1b[2J/x", "/x" * 2500, "/dev/null", "/")
 
 
 def test_every_variable_is_tried():
