@@ -1,10 +1,11 @@
 """Opens, calls, closes, restarts and kills sessions of every kind of worker, in several threads.
 
 A session is used by a few threads at once. Each of them does one thing after the other, chosen at
-random from a seed that is printed: it calls, pipelines, measures, loads, counts, restarts, kills a
-worker, closes. Every result is compared with NumPy's. Allowed are errors that say that the session
-is closed, or that a worker was killed. When all sessions are closed, nothing may be left: neither
-processes nor descriptors, threads, memory or temporary files.
+random from a seed that is printed: it calls, prepares calls, grows a cache, pipelines, measures,
+loads, counts, restarts, kills a worker, closes. Beside it copies of a script run under launchers,
+and on Ray (`launched.py`), one after another. Every result is compared with NumPy's. Allowed are
+errors that say that the session is closed, or that a worker was killed. When all sessions are
+closed, nothing may be left: neither processes nor descriptors, threads, memory or temporary files.
 """
 
 from __future__ import annotations
@@ -30,16 +31,25 @@ from typing import Any
 import numpy as np
 import psutil
 from safetensors.numpy import save_file
+from tests.soak.launched import ENDS, LAUNCHERS, one_run
 from tests.stages.programs import chain, chain_result, chain_values
+from tvm.script.parser import ir as I
+from tvm.script.parser import relax as R
+from tvm.script.parser import tirx as T
 
 import distir_ext as dx
 from distir_ext.wire.tokens import TOKEN_VARIABLE
 
 KINDS = ("threads", "processes", "hosts")
+"""Workers of sessions of this process."""
+
 _USERS = 3
 _WIDTHS = [8, 12, 8]
 _MESH = dx.Mesh(tp=2)
 _PLAN = {"w0": (None, "tp"), "w1": ("tp", None)}
+
+# A soak that is shorter, in seconds, leaves out the launcher that takes longest to start.
+_LONG = 600.0
 
 # One use of a session may not take longer, in seconds, on a loaded machine.
 _HANGS_AFTER = 120.0
@@ -49,6 +59,19 @@ _HANGS_AFTER = 120.0
 _MOST_DESCRIPTORS = 8
 _MOST_THREADS = 8
 _MOST_BYTES = 200e6
+
+
+@I.ir_module
+class Grows:
+    """A cache that is returned longer."""
+
+    @R.function
+    def main(row: R.Tensor((1, 8), "float32"), cache: R.Tensor(("n", 8), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            longer = R.concat((cache, row), axis=0)
+            R.output(longer)
+        return longer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,12 +118,14 @@ class Uses:
 
     Args:
         exe: The executable.
-        file: Its weights.
+        grows: That of a cache.
+        file: The weights of the first.
         values: An input, and what comes of it.
     """
 
-    def __init__(self, exe: Any, file: Path, values: tuple[Any, Any]) -> None:
+    def __init__(self, exe: Any, grows: Any, file: Path, values: tuple[Any, Any]) -> None:
         self._exe = exe
+        self._grows = grows
         self._file = file
         self._x, self._expected = values
         self.done: Counter[str] = Counter()
@@ -109,13 +134,13 @@ class Uses:
         """A session, from its opening to its end."""
         session = dx.Session(_MESH, workers=workers, timeout=_HANGS_AFTER)
         try:
-            model = session.load(self._exe, params=self._file)
+            models = session.load(self._exe, params=self._file), session.load(self._grows)
             until = time.monotonic() + rng.choice((0.2, 1.0, 3.0))
             seeds = [rng.random() for _ in range(_USERS)]
             users = [
                 threading.Thread(
                     target=self._use,
-                    args=(kind, session, model, random.Random(seed), until, problems),
+                    args=(kind, session, models, random.Random(seed), until, problems),
                 )
                 for seed in seeds
             ]
@@ -134,14 +159,16 @@ class Uses:
         self,
         kind: str,
         session: dx.Session,
-        model: Any,
+        models: tuple[Any, Any],
         rng: random.Random,
         until: float,
         problems: list[str],
     ) -> None:
-        function = model["main"]
+        function, grows = (model["main"] for model in models)
         uses: list[tuple[str, float, Callable[[], Any]]] = [
             ("call", 20, lambda: self._check(function)),
+            ("prepared", 4, lambda: self._check_prepared(function)),
+            ("grow", 2, lambda: _check_growth(grows, rng)),
             ("pipeline", 4, lambda: self._check(function.pipeline(3))),
             ("profile", 2, lambda: function.profile(self._x, repeat=1, warmup=0)),
             ("load", 2, lambda: self._check(session.load(self._exe, params=self._file))),
@@ -170,14 +197,39 @@ class Uses:
         found = function(self._x).numpy()
         np.testing.assert_allclose(found, self._expected, rtol=1e-4, atol=1e-5)
 
+    def _check_prepared(self, function: Any) -> None:
+        prepared, out = function.prepare(self._x), np.empty_like(self._expected)
+        for _ in range(2):
+            out[:] = 0
+            prepared(out=out)
+            np.testing.assert_allclose(out, self._expected, rtol=1e-4, atol=1e-5)
+
+
+def _check_growth(function: Any, rng: random.Random) -> None:
+    """Appends rows to a cache that stays with the workers; an older one stays what it was."""
+    rows = np.random.default_rng(rng.randrange(2**32)).standard_normal((6, 8)).astype("float32")
+    caches = [function(rows[1:2], rows[:1])]
+    caches += [caches[0]]
+    for row in rows[2:]:
+        caches[-1] = function(row[None], caches[-1])
+    np.testing.assert_array_equal(caches[-1].numpy(), rows)
+    np.testing.assert_array_equal(caches[0].numpy(), rows[:2])
+
 
 def _kill(session: dx.Session, rng: random.Random) -> None:
     """Kills a worker; those of hosts are children of an agent of this process."""
+    deadline = time.monotonic() + _HANGS_AFTER
+    while not (found := _worker_processes()):
+        session.statistics()  # which says if it is closed; it may be being restarted
+        if time.monotonic() > deadline:
+            raise AssertionError("no process is a worker")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        rng.choice(found).send_signal(signal.SIGKILL)
+
+
+def _worker_processes() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    mine = [each for each in children if "_workers.start" in " ".join(_command(each))]
-    if mine:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            rng.choice(mine).send_signal(signal.SIGKILL)
+    return [each for each in children if "distir_ext.workers.start" in " ".join(_command(each))]
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -280,6 +332,7 @@ def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
     exe = dx.build(dx.annotate(chain(_WIDTHS, rows="n"), _MESH, _PLAN))
+    grows = dx.build(dx.annotate(Grows, _MESH, {"cache": (None, "tp")}))
     x, weights = chain_values(_WIDTHS, rows=6)
     problems: list[str] = []
     with (
@@ -289,7 +342,7 @@ def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None
     ):
         file = Path(folder) / "weights.safetensors"
         save_file(weights, file)
-        uses = Uses(exe, file, (x, chain_result(x, weights)))
+        uses = Uses(exe, grows, file, (x, chain_result(x, weights)))
 
         def repeat(number: int, kind: str, until: float) -> None:
             rng = random.Random(seed + number)
@@ -301,6 +354,22 @@ def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None
                     if not _is_expected(error):
                         problems.append(f"{kind}: {type(error).__name__}: {error}")
 
+        def launch(until: float) -> None:
+            """Runs copies in all ways, in another order each time."""
+            rng = random.Random(seed - 1)
+            names = [each for each in LAUNCHERS if each != "Ray" or seconds >= _LONG]
+            left: list[tuple[str, str]] = []
+            while time.monotonic() < until and not problems:
+                if not left:
+                    left = [(name, end) for name in names for end in ENDS]
+                    rng.shuffle(left)
+                launcher, end = left.pop()
+                try:
+                    one_run(launcher, end, rng)
+                except AssertionError as error:
+                    problems.append(str(error))
+                uses.done[f"{launcher}: {end}"] += 1
+
         for kind in kinds:  # what libraries make once
             uses.one(kind, hosts if kind == "hosts" else kind, random.Random(0), problems)
         before = Left.now()
@@ -308,6 +377,7 @@ def soak(seconds: float, kinds: tuple[str, ...] = KINDS, seed: int | None = None
         threads = [
             threading.Thread(target=repeat, args=(*each, until)) for each in enumerate(kinds)
         ]
+        threads += [threading.Thread(target=launch, args=(until,))]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -13,3 +13,6 @@ def test_nothing_is_lost_hangs_or_is_left():
     for kind in KINDS:
         assert f"{kind}: sessions" in done
         assert f"{kind}: call" in done
+        assert f"{kind}: prepared" in done
+        assert f"{kind}: grow" in done
+    assert "distir launch: " in done or "mpiexec: " in done or "MPI: " in done

@@ -1,0 +1,135 @@
+"""Copies of a script under launchers, and Ray: run, one killed, or ended by a signal, in turn."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+_SCRIPT = str(Path(__file__).with_name("copies.py"))
+_MPIEXEC = Path(sys.executable).with_name("mpiexec")
+_MARK = "DISTIR_SOAK"
+
+# Starting copies, and what they do, takes no longer, in seconds, on a loaded machine.
+_HANGS_AFTER = 240.0
+
+
+def _launchers() -> dict[str, tuple[list[str], dict[str, str]]]:
+    """Commands before the script, and variables, of the launchers that are here."""
+    found: dict[str, tuple[list[str], dict[str, str]]] = {
+        "distir launch": ([sys.executable, "-m", "distir_ext", "launch", "-n", "2"], {})
+    }
+    if _MPIEXEC.exists():
+        under = [str(_MPIEXEC), "-n", "2", sys.executable]
+        found |= {"mpiexec": (under, {}), "MPI": (under, {"DISTIR_SOAK_CCL": "mpi"})}
+    if importlib.util.find_spec("ray") is not None:
+        found["Ray"] = ([sys.executable], {})
+    return found
+
+
+LAUNCHERS = _launchers()
+"""Commands and variables by launcher."""
+
+ENDS = ("alone", "killed", "interrupted")
+"""Endings of a run: by itself, by a copy that is killed, by SIGTERM to the launcher."""
+
+
+def one_run(launcher: str, end: str, rng: random.Random) -> None:
+    """Runs copies to their end.
+
+    Raises:
+        AssertionError: A run without faults has failed, one with faults has not, it hangs, or
+            processes or files are left.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        # Ray's sockets have names that fit into no longer path.
+        place = {} if launcher == "Ray" else {"TMPDIR": folder}
+        victim = _run(launcher, end, rng, place)
+        files = [] if victim == 0 else [file.name for file in Path(folder).rglob("*")]
+        # Rank 0 that is killed while copies meet leaves the file of the token.
+        assert not files, f"{launcher}, {end}: files are left: {files}"
+
+
+def _run(launcher: str, end: str, rng: random.Random, place: Mapping[str, str]) -> int:
+    """Runs copies and checks their end; the rank that was killed, or -1."""
+    command, variables = LAUNCHERS[launcher]
+    mark, seconds = secrets.token_hex(8), rng.choice((1, 3))
+    # Rank 0 of a launcher, or any worker of Ray's.
+    victim = rng.choice((0, 1)) if end == "killed" else -1
+    more = ["ray"] if launcher == "Ray" else []
+    process = subprocess.Popen(
+        [*command, _SCRIPT, str(seconds), str(victim), *more],
+        env={
+            **os.environ,
+            **variables,
+            **place,
+            _MARK: mark,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="backslashreplace",
+        start_new_session=True,
+    )
+    try:
+        if end == "interrupted":
+            time.sleep(rng.choice((1, 5, 15)))
+            process.terminate()
+        out, err = process.communicate(timeout=_HANGS_AFTER)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"{launcher}, {end}: hangs") from None
+    finally:
+        left = _left(mark)
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    said = f"{launcher}, {end} {victim}: status {process.returncode}: {err[-2000:]}"
+    found = re.search(r"calls ([0-9]+)", out)
+    if end == "alone":
+        assert process.returncode == 0, said
+        assert found is not None, said
+        assert int(found[1]) >= 40, said
+    elif end == "killed":
+        assert process.returncode != 0, said
+        if launcher == "distir launch":
+            assert re.search(rf"rank {victim} \(pid [0-9]+\) was ended by SIGKILL", err), said
+        else:
+            assert launcher != "Ray" or "SIGKILL" in err, said
+    assert not left, f"{said}\nleft: {left}"
+    return victim
+
+
+def _left(mark: str) -> list[str]:
+    """Commands of processes of a run that are still there; ends them."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = []
+        for each in psutil.process_iter():
+            try:
+                if each.environ().get(_MARK) == mark:
+                    found.append(each)
+            except psutil.Error:
+                continue
+        if not found or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    commands = []
+    for each in found:
+        try:
+            commands.append(" ".join(each.cmdline())[:200])
+            each.send_signal(signal.SIGKILL)
+        except psutil.Error:
+            continue
+    return commands
