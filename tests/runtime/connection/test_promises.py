@@ -20,15 +20,75 @@ PARTS = (
     "Tokens",
     "Copies that a launcher has started",
 )
-"""Headings of the parts whose rows, points and paragraphs are promises."""
+"""Beginnings of the parts whose rows, points and paragraphs are promises."""
 
-IN_PARAGRAPHS = ("A client with the token", "Tokens")
+NO_PROMISE = (
+    *("they |", "launcher |", "---"),
+    *("They reach the port", "They read and change"),
+    *("A worker runs compiled programs", "Workers of one host run as the same user"),
+    "The folder of `DISTIR_EXT_CACHE`",
+)
+"""Beginnings of what is a heading, or says who is hostile or what does not hold."""
 
-NO_PROMISE = ("they", "launcher", "---", "With `--insecure`", "Connections that NCCL makes")
-"""Beginnings of rows and points that are headings, or say what does not hold."""
-
-# The beginning of a row or point, and the tests of it.
+# The beginning of a row, a point or a paragraph, and the tests of its sentences.
 PROMISES: dict[str, tuple[str, ...]] = {
+    "What does not hold: a flood": (
+        f"{R}handshake.py::test_errors_of_accept_end_nobodys_session",
+        f"{R}connections.py::test_hosts_listen_on_loopback_unless_told_otherwise",
+    ),
+    "Each process makes its own": (
+        f"{R}certificates.py::test_strangers_with_a_certificate_get_as_far_as_the_proof",
+        f"{R}tokens.py::test_private_keys_that_others_may_read_or_write",
+        f"{R}tokens.py::test_private_key_of_somebody_else",
+        f"{R}certificates.py::test_own_certificates_of_an_authority",
+        f"{R}tls.py::test_keys_of_connections_are_not_made_of_the_known_key_alone",
+    ),
+    "Connections within a machine": (
+        f"{R}encrypted_hosts.py::test_what_leaves_the_machine_is_encrypted",
+        f"{R}handshake.py::test_a_relay_that_has_not_the_token_opens_no_session",
+        f"{R}encrypted_hosts.py::test_both_sides_agree_on_encryption",
+    ),
+    "With `--insecure`": (f"{R}encrypted_hosts.py::test_insecure_warns",),
+    "Connections that NCCL makes": (
+        f"{R}encrypted_hosts.py::test_libraries_that_do_not_encrypt_warn_between_machines",
+    ),
+    "A compromised host has": (
+        f"{R}tokens.py::test_workers_do_not_inherit_the_variable",
+        f"{R}encrypted_hosts.py::test_a_connection_that_is_handed_on_needs_a_key",
+    ),
+    "Workers trust each other": (
+        f"{R}hostile_peers.py::test_message_of_another_host",
+        f"{R}encrypted_hosts.py::test_altered_data_between_workers_ends_the_step",
+    ),
+    "Weights, indices of": (
+        "fuzz/test_parsers.py::test_parser",
+        "hostile_names/test_files.py::test_yaml_says_where_and_in_time",
+        f"{R}security_page.py::test_yaml_has_no_anchors",
+        f"{R}security_page.py::test_files_are_read_up_to_their_limits",
+    ),
+    "A *library*": (
+        f"{P}libraries.py::test_damaged_library",
+        f"{P}libraries.py::test_library_that_is_no_file",
+    ),
+    'With `workers="auto"`': (
+        "launch/test_secrets.py::test_a_token_that_rank_0_has_made",
+        "launch/test_meetings.py::test_a_token_that_is_wrong_is_an_error_at_once",
+    ),
+    "The token is as safe": (
+        "launch/test_secrets.py::test_a_token_that_rank_0_has_made",
+        "launch/test_secrets.py::test_a_token_that_is_stated",
+    ),
+    '"Yes" means TLS 1.3': (
+        f"{R}encrypted_hosts.py::test_what_leaves_the_machine_is_encrypted",
+        f"{R}encrypted_hosts.py::test_libraries_that_do_not_encrypt_warn_between_machines",
+    ),
+    "What a store says": (
+        "launch/test_hostile_environments.py::test_what_a_stranger_writes_at_the_store",
+        f"{R}security_page.py::test_files_are_read_up_to_their_limits",
+    ),
+    "If others are on the network": (
+        "launch/test_introductions.py::test_a_token_is_handed_on_between_hosts_only",
+    ),
     "connect and guess": (f"{R}handshake.py::test_an_agent_lets_nobody_in_without_the_token",),
     "take a port or a name": (
         f"{R}handshake.py::test_an_unknown_listener_learns_nothing_of_the_token",
@@ -73,6 +133,9 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "Messages contain text": (
         "hostile_names/test_names.py::test_every_output_has_hostile_names_as_text",
+        "hostile_names/test_names.py::test_every_public_function_has_names_as_text_in_its_errors",
+        "hostile_names/test_names.py::test_what_is_printed_runs",
+        "hostile_names/test_names.py::test_logs_and_bars",
         "runtime/test_hostile_failures.py::test_what_a_worker_says_is_text",
     ),
     "Functions of the native library": (
@@ -160,14 +223,14 @@ PROMISES: dict[str, tuple[str, ...]] = {
 
 
 def promises() -> list[str]:
-    """Rows of tables and points of lists of these parts of the page."""
+    """Rows of tables, points of lists and paragraphs of these parts of the page."""
     found = []
     for part in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
         if part.startswith(PARTS):
             found += re.findall(r"^(?:\| |- )(.+)$", part, re.MULTILINE)
-            if part.startswith(IN_PARAGRAPHS):
-                found += re.findall(r"\n\n(.+)", part)
-    return [each for each in found if not each.startswith(NO_PROMISE)]
+            found += re.findall(r"\n\n((?![|-] )\S[^\n]*)", part)
+    what_does_not = "What does not hold:"
+    return [x for x in found if x != what_does_not and not x.startswith(NO_PROMISE)]
 
 
 def test_every_promise_is_known():
