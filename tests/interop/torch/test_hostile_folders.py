@@ -26,7 +26,7 @@ class Opened:
 
 
 def files_of(folder, tokenizer=False):
-    """What `save_pretrained` writes, of the smallest Llama."""
+    """Files that `save_pretrained` writes, of the smallest Llama."""
     config = transformers.LlamaConfig(
         hidden_size=8,
         intermediate_size=8,
