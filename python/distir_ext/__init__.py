@@ -16,6 +16,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext import analysis, hints, interop, launch, pipelines, testing, training
     from distir_ext.annotate import collectives
     from distir_ext.annotate.constrain import barrier, constrain
+    from distir_ext.annotate.donation import donate
     from distir_ext.annotate.manual import manual
     from distir_ext.annotate.mutator import ShardingMutator
     from distir_ext.annotate.patterns import annotate
@@ -99,6 +100,7 @@ __all__ = [
     "collectives",
     "constrain",
     "dims",
+    "donate",
     "explain",
     "hints",
     "interop",

@@ -275,6 +275,7 @@ class StepReader::Reader::BodyReader {
     std::string kind = is_ours ? name.substr(abi::kRuntime.size()) : std::string();
     if (kind == "new_tensor") return NewRoot(var, BytesOf(var.ty()));
     if (name == "vm.builtin.reshape") return Alias(var, args[0]);
+    if (kind == "donated" || kind == "donated_memory") return Alias(var, args[0]);
     if (BytesOf(var.ty()) > 0) NewRoot(var, BytesOf(var.ty()));
     // A function that returns no tensor writes to its last argument.
     const ir::Expr result = BytesOf(var.ty()) > 0 || args.empty() ? ir::Expr(var) : args.back();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ir/build.h"
+#include "ir/kernel_in_place.h"
 #include "ir/symbolic.h"
 #include "ir/tvm/functions.h"
 #include "ir/tvm/view_definition.h"
@@ -401,6 +402,17 @@ PrimFunc MakeSection(const PrimFunc& like, const NodeArray<Var>& params,
   const SBlockRealize realize =
       kSBlockRealize(root.iter_values(), root.predicate(), section, kNoSpan).cast<SBlockRealize>();
   return kPrimFunc(params, realize, kReturnType(like), attrs, kNoSpan).cast<PrimFunc>();
+}
+
+PrimFunc WriteToOperand(const PrimFunc& function, size_t operand) {
+  const NodeArray<Var>& params = function.params();
+  KernelEdit edit;
+  edit.variables.emplace(params[params.size() - 1].get(), params[operand]);
+  const PrimFunc edited = EditKernel(function, edit, function.attrs());
+  const NodeArray<Var> kept(edited.params().begin(), edited.params().end() - 1);
+  return RenewDefinitions(
+      kPrimFunc(kept, edited.body(), kReturnType(edited), edited.attrs(), kNoSpan)
+          .cast<PrimFunc>());
 }
 
 PrimFunc RenewDefinitions(const PrimFunc& function) {

@@ -4,7 +4,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <optional>
 #include <unordered_set>
@@ -17,6 +16,7 @@
 #include "ir/size_arithmetic.h"
 #include "ir/size_text.h"
 #include "ir/symbolic.h"
+#include "lower/param_names.h"
 #include "lower/stages/mesh_index.h"
 #include "padding/extents.h"
 #include "support/error.h"
@@ -29,7 +29,7 @@ namespace ffi = tvm::ffi;
 namespace {
 
 /*! \brief Version of the format, in modules and in executables. */
-constexpr int kVersion = 8;
+constexpr int kVersion = 9;
 
 std::string DTypeName(const ir::TensorType& type) {
   if (!type.has_dtype()) return "";
@@ -98,27 +98,11 @@ ir::Type Replicated(const ir::Type& type, const ir::DeviceMesh& mesh,
 
 using Fused = ffi::Map<ffi::String, ffi::Array<ffi::Any>>;
 
-/*! \brief The name of a parameter after printing and parsing. */
-std::string Printed(std::string name) {
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
-}
-
-/*! \brief The name that a parameter has now; empty where there is none. */
-std::string NameNow(const ffi::Any& stated, const std::unordered_set<std::string>& params) {
-  const auto name = stated.as<ffi::String>();
-  if (!name.has_value()) return "";
-  const std::string given = *name;
-  if (params.count(given) > 0) return given;
-  return params.count(Printed(given)) > 0 ? Printed(given) : "";
-}
-
 /*! \brief Weights of a function that are several parameters, with the current names of these. */
 Fused FusedParams(const std::string& name, const ir::Function& function) {
   const ffi::Any attribute = ir::GetAttr(function.attrs(), kFusedParamsAttr);
   if (attribute == nullptr) return {};
-  std::unordered_set<std::string> params;
-  for (const ir::Var& param : function.params()) params.insert(param.name());
+  const ParamNames params(function);
   const auto stated = attribute.try_cast<Fused>();
   bool fits = stated.has_value();
   Fused found;
@@ -127,7 +111,7 @@ Fused FusedParams(const std::string& name, const ir::Function& function) {
     if (!fits) break;
     ffi::Array<ffi::Any> now{entry[0]};
     for (size_t i = 1; i < entry.size(); ++i) {
-      const std::string block = NameNow(entry[i], params);
+      const std::string block = params.NameNow(entry[i]);
       fits = fits && !block.empty();
       now.push_back(ffi::String(block));
     }
@@ -136,6 +120,26 @@ Fused FusedParams(const std::string& name, const ir::Function& function) {
   DISTIR_REQUIRE(fits, ValueError)
       << "the attribute " << kFusedParamsAttr << " of `" << name << "` names what is no parameter "
       << "of it; a pass after `annotate` has changed its parameters: run it before";
+  return found;
+}
+
+/*! \brief Positions of the inputs of a function that are donated. */
+std::vector<int64_t> Donated(const std::string& name, const ir::Function& function) {
+  const ParamNames names(function);
+  const auto num_input = ir::GetAttr(function.attrs(), "num_input").as<int64_t>();
+  std::vector<int64_t> found;
+  for (const ffi::Any& stated : DonatedNames(function)) {
+    const std::string now = names.NameNow(stated);
+    DISTIR_REQUIRE(!now.empty(), ValueError)
+        << "the attribute " << kDonatedAttr << " of `" << name << "` names `"
+        << stated.as<ffi::String>().value_or("?") << "`, which is no parameter of it";
+    const int64_t at = names.PositionOf(now);
+    DISTIR_REQUIRE(at < num_input.value_or(at + 1), ValueError)
+        << "`" << now << "` of `" << name << "` is donated, but it is a weight, which stays with "
+        << "the workers; only inputs are donated";
+    found.push_back(at);
+  }
+  std::sort(found.begin(), found.end());
   return found;
 }
 
@@ -308,6 +312,8 @@ void SignatureWriter::Write(const std::string& name, const ir::Function& functio
   if (!extents->dividing().empty()) written.Set("dividing", extents->dividing());
   const Fused fused = FusedParams(name, function);
   if (!fused.empty()) written.Set("fused", fused);
+  const std::vector<int64_t> donated = Donated(name, function);
+  if (!donated.empty()) written.Set("donated", ffi::String(Ranges(donated)));
   ffi::Array<ffi::Any> programs;
   for (const EntryProgram& version : versions) {
     ffi::Array<ffi::String> sizes;

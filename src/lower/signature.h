@@ -44,13 +44,14 @@ struct EntryProgram {
  * \brief Writes the signature of a module, short enough to be printed with it. Executables carry
  * the same. One reader, in Python, reads both (`signature_form.py`). Of a layer norm, on one mesh:
  * \code
- *   {"version": 8,
+ *   {"version": 9,
  *    "meshes": [[[2, 2], "0..3"]],
  *    "functions": {"main": {
  *      "params": ["x: float32[8, 64] S[0], R", ["0..31", "layers.{}.norm: float32[64] R, R"]],
  *      "result": "float32[8, 64] S[0], R",
  *      "num_input": 1,
  *      "fused": {"wqkv": [1, "wqkv_0", "wqkv_1", "wqkv_2"]},   as kFusedParamsAttr; may be absent
+ *      "donated": "0..1",   inputs whose memory results take; may be absent
  *      "dividing": {"n": "relax.nn.foo (`lv`)"},   as padding::kDividingAttr; may be absent
  *      "programs": [{"name": "main", "devices": "0..3", "params": "0..32", "results": "0"}]}}}
  * \endcode

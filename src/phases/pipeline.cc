@@ -72,6 +72,7 @@ const Step kCpuSteps[] = {
     {"AppendInPlace",              kLowered,    kRuntime,    When::kAsked,   target::AppendInPlace},
     {"ShareResults",               kLowered,    kRuntime,    When::kAsked,   target::ShareResults},
     {"ShareOperands",              kLowered,    kRuntime,    When::kAsked,   target::ShareOperands},
+    {"WriteInPlace",               kLowered,    kRuntime,    When::kAsked,   target::WriteInPlace},
 };
 // clang-format on
 

@@ -131,7 +131,7 @@ def test_a_signature_of_another_version_is_refused():
     [
         1.5,
         {},
-        {"version": 8},
+        {"version": 9},
         {"meshes": None},
         {"meshes": []},
         {"meshes": [[[2**62, 2], "0..1"]]},

@@ -67,6 +67,7 @@ NEEDS_PROGRAMS = [
     "AppendInPlace",
     "ShareResults",
     "ShareOperands",
+    "WriteInPlace",
 ]
 
 

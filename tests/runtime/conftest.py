@@ -317,7 +317,7 @@ def signature() -> Callable[..., str]:
         written = {name: writer.function(each) for name, each in functions.items()}
         return json.dumps(
             {
-                "version": 8,
+                "version": 9,
                 "meshes": writer.meshes,
                 "functions": written,
                 "shardings": writer.shardings,

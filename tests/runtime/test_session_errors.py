@@ -241,11 +241,11 @@ def test_signatures_of_another_version_or_that_contradict_themselves():
         result = changes.pop("result", "int8[2] S[0]")
         function = {"params": [], "result": result, "programs": [program]}
         return json.dumps(
-            {"version": 8, "meshes": [[[1], "0"]], "functions": {"f": function}} | changes
+            {"version": 9, "meshes": [[[1], "0"]], "functions": {"f": function}} | changes
         )
 
     assert parse_signature(written()).device_ids == (0,)
-    with pytest.raises(ValueError, match="signature of version 3, this package reads version 8"):
+    with pytest.raises(ValueError, match="signature of version 3, this package reads version 9"):
         parse_signature(written(version=3))
     with pytest.raises(ValueError, match="mesh of shape"):
         parse_signature(written(meshes=[[[2], "0"]]))

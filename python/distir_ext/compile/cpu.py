@@ -29,8 +29,9 @@ def pipeline(
     :func:`distir_ext.transform.DispatchMatmul` and
     :func:`distir_ext.transform.DispatchConvolution` before it,
     :func:`distir_ext.transform.AppendInPlace`, a schedule for every kernel,
-    :func:`distir_ext.transform.ShareResults` and
-    :func:`distir_ext.transform.ShareOperands`.
+    :func:`distir_ext.transform.ShareResults`,
+    :func:`distir_ext.transform.ShareOperands` and
+    :func:`distir_ext.transform.WriteInPlace`.
 
     Args:
         target: Target to compile for.
@@ -70,6 +71,7 @@ def passes(
         name_steps(),
         relax.transform.CallTIRRewrite(),
         *own("ShareOperands"),
+        *own("WriteInPlace"),
     ]
     passes += cpu_generic.finalize_passes(target)
     return passes

@@ -39,6 +39,7 @@ __all__ = [
     "ShareOperands",
     "ShareResults",
     "SplitFused",
+    "WriteInPlace",
     "collective_optimizations",
 ]
 
@@ -418,6 +419,18 @@ def ShareOperands() -> tvm.transform.Pass:  # noqa: N802
     ``relax.transform.CallTIRRewrite``; ``dx.build`` runs this pass for CPU targets.
     """
     return native_pass("ShareOperands")
+
+
+@short_tracebacks
+def WriteInPlace() -> tvm.transform.Pass:  # noqa: N802
+    """Results take the memory of what is not read any more.
+
+    An elementwise kernel writes to an operand that the function has made and that it is the last to
+    read. A result takes the memory of a parameter that is donated (:func:`distir_ext.donate`), if
+    an elementwise kernel computes it from that, or if the parameter is not read any more. Runs
+    behind ``relax.transform.CallTIRRewrite``; ``dx.build`` runs this pass for CPU targets.
+    """
+    return native_pass("WriteInPlace")
 
 
 @short_tracebacks

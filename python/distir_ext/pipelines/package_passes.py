@@ -27,6 +27,7 @@ CPU_PASSES = (
     "AppendInPlace",
     "ShareResults",
     "ShareOperands",
+    "WriteInPlace",
 )
 """Passes that ``compile/cpu.py`` runs between passes of TVM."""
 

@@ -8,7 +8,7 @@ in order.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import tvm_ffi
 from distir_ext.params.matching import Rename
 from distir_ext.session.global_arrays import Argument, ArgumentCutter, Sizes, join
 from distir_ext.session.moved_array import Passage
+from distir_ext.session.sharded_array import ShardedArray
 from distir_ext.session.weights import Weights
 from distir_ext.signature.signature import HOST, FunctionSpec, Program
 from distir_ext.text.spelling import counted, did_you_mean
@@ -256,17 +257,21 @@ class FunctionCalls:
             )
         return [values[name] for name in names]
 
-    def prepare(self, inputs: Sequence[Any], held: Held | None = None) -> PreparedCall:
+    def prepare(
+        self, inputs: Sequence[Any], held: Held | None = None, once: bool = True
+    ) -> PreparedCall:
         """Checks the inputs of a call.
 
         Args:
             inputs: All of them in order.
             held: The loaded function to run; None for the one that workers have now.
+            once: Whether it is run once, and uses up arrays for inputs that are donated.
 
         Raises:
             As ``ModelFunction.__call__``, of its arguments.
         """
         spec = self.spec
+        donated = self._check_donated(inputs)
         held = held or self.held
         cutter = ArgumentCutter(held.workers, held.sizes, spec.dividing, spec.size_names)
         cuts = cutter.cut(
@@ -281,6 +286,8 @@ class FunctionCalls:
         for part in (each for stage in held.parts for each in stage):
             for index in part.inputs:
                 check_devices(part.bound.devices, cuts[index])
+        for where, array in donated:
+            array.donate(where) if once else array.keep()
         return PreparedCall(held, cutter, cuts)
 
     def run(
@@ -371,7 +378,42 @@ class FunctionCalls:
     def join_leaf(self, leaf: int, call: PreparedCall, shards: Mapping[int, Any]) -> Any:
         """One leaf of the global result of a call, by its index, of shards by device."""
         spec, where = self.spec.result_leaves[leaf], f'result {leaf} of "{self.spec.name}"'
-        return join(call.held.workers, spec, shards, where, call.cutter.binding)
+        joined = join(call.held.workers, spec, shards, where, call.cutter.binding)
+        if self.spec.donated and isinstance(joined, ShardedArray):
+            return joined.may_be_overwritten()
+        return joined
+
+    def _check_donated(self, inputs: Sequence[Any]) -> list[tuple[str, ShardedArray]]:
+        """The arrays that a call uses up, with the names of inputs.
+
+        Raises:
+            RuntimeError: an array was used up before.
+            ValueError: one is donated and passed for another input, too.
+        """
+        spec = self.spec
+        passed: dict[int, str] = {}
+        donated: dict[int, tuple[str, ShardedArray]] = {}
+        for index, (param, value) in enumerate(zip(spec.inputs, inputs, strict=True)):
+            where = f'input "{param.name}" of "{spec.name}"'
+            for array in _sharded_arrays(value):
+                array.check_available(where)
+                other = passed.setdefault(id(array), where)
+                if index in spec.donated:
+                    donated[id(array)] = where, array
+                if other != where and id(array) in donated:
+                    raise ValueError(
+                        f"{where} is the array that is {other}, and one of them is donated; pass "
+                        "its numpy() for one of them"
+                    )
+        return list(donated.values())
+
+
+def _sharded_arrays(value: Any) -> Iterator[ShardedArray]:
+    if isinstance(value, ShardedArray):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _sharded_arrays(each)
 
 
 def _given(number: int) -> str:

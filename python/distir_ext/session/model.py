@@ -73,7 +73,7 @@ class ModelFunction(Shown):
             ValueError: a wrong shape, sizes that contradict each other, or an array on workers that
                 are gone.
             WorkerError: a worker failed; the session is closed.
-            RuntimeError: the session is closed.
+            RuntimeError: the session is closed, or an array was donated to an earlier call.
         """
         call = self._calls.prepare(self._calls.in_order(inputs, named))
         outcomes = self._calls.run(
@@ -86,13 +86,14 @@ class ModelFunction(Shown):
         """The function with these inputs, which are checked once, for calls that are repeated.
 
         Args:
-            *inputs: As for a call. Arrays of the host are read again in each call.
+            *inputs: As for a call. Arrays of the host are read again in each call. Arrays for
+                inputs that are donated stay, so that each call has new memory for its results.
             **named: Inputs by name.
 
         Raises:
             ValueError, TypeError: As a call, of its inputs.
         """
-        call = self._calls.prepare(self._calls.in_order(inputs, named))
+        call = self._calls.prepare(self._calls.in_order(inputs, named), once=False)
         return PreparedFunction(self._calls, call)
 
     def pipeline(

@@ -76,7 +76,10 @@ class Pipeline:
         ]
         # Every microbatch is checked before the first one runs.
         held = self._calls.held
-        calls = [self._calls.prepare([cut[index] for cut in cuts], held) for index in range(count)]
+        calls = [
+            self._calls.prepare([cut[index] for cut in cuts], held, once=False)
+            for index in range(count)
+        ]
         order = virtual_stages_in_order(stages_of_devices(spec.programs), count)
         outcomes = self._calls.run(calls, order, *self._limits(), timed=True)
         self._has_run, self._timeline = True, self._measured(outcomes)

@@ -86,7 +86,7 @@ def profile_calls(
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{argument} is {value!r}; it must be an integer from {least} on")
     spec = calls.spec
-    call = calls.prepare(inputs)
+    call = calls.prepare(inputs, once=False)
     workers = call.held.workers
     order = [(index, 0) for index in range(spec.virtual_stages)]
     reader = _Reader(workers, spec, names(), axes)

@@ -31,8 +31,9 @@ class ShardedArray(Shown):
     With another sharding, and to another session, each worker gets its part of those shards that
     have it, by way of this process.
 
-    The array does not change. After its session was closed it can be read if the workers were
-    threads, but not passed on.
+    The array does not change. One that was passed to an input that is donated
+    (:func:`distir_ext.donate`) is used up: all but its shape and dtype raises RuntimeError.
+    After its session was closed it can be read if the workers were threads, but not passed on.
 
     Example, a state that stays on the workers::
 
@@ -48,7 +49,55 @@ class ShardedArray(Shown):
         self._workers = workers
         self._spec = spec
         self._shape = shape
-        self._shards = shards
+        self._held = shards
+        self._donated_to: str | None = None
+        self._is_kept = True
+
+    @property
+    def _shards(self) -> Mapping[int, Any]:
+        if self._donated_to is not None:
+            raise RuntimeError(
+                f"an array {self.dtype}{list(self._shape)} was donated as {self._donated_to}: a "
+                "result has its memory now; use that, or pass the array's numpy()"
+            )
+        return self._held
+
+    def check_available(self, where: str) -> None:
+        """Refuses an array that was donated.
+
+        Args:
+            where: Name of the use in messages.
+
+        Raises:
+            RuntimeError: It was.
+        """
+        if self._donated_to is not None:
+            raise RuntimeError(
+                f"{where} is an array that was donated as {self._donated_to}: a result has its "
+                "memory now; pass that, or the numpy() of the array before it is donated"
+            )
+
+    def donate(self, where: str) -> None:
+        """Gives the shards up, as results of a call may be written there.
+
+        Args:
+            where: Name of the input that it is passed for.
+        """
+        self._donated_to, self._held = where, {}
+
+    def may_be_overwritten(self) -> ShardedArray:
+        """This array, a result of a function that takes donated inputs."""
+        self._is_kept = False
+        return self
+
+    def keep(self) -> None:
+        """Makes later calls that the array is donated to write elsewhere."""
+        if not self._is_kept and self._workers.is_open:
+            self._is_kept = True
+            shards = [self._shards.get(device) for device in self._workers.device_ids]
+            self._workers.run(
+                "keep", ["distir.runtime.keep_argument"] * len(shards), [[x] for x in shards]
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,7 +129,11 @@ class ShardedArray(Shown):
         """Shards by device id, with padding where the shards do not divide a size.
 
         Those of processes have ``shape``, ``dtype`` and ``numpy()``.
+
+        Raises:
+            RuntimeError: the array was donated.
         """
+        self.keep()
         return dict(self._shards)
 
     @property
@@ -153,6 +206,8 @@ class ShardedArray(Shown):
         return self._shape[0]
 
     def __repr__(self) -> str:
+        if self._donated_to is not None:
+            return f"<ShardedArray {self.dtype}{list(self._shape)}, donated>"
         if len(self._shape) != len(self._spec.shape):
             return f"<ShardedArray {self.dtype}{list(self._shape)}>"
         text = f"<ShardedArray {replace(self._spec, shape=self._shape)}"
@@ -162,6 +217,8 @@ class ShardedArray(Shown):
 
     def with_shards(self, shards: Mapping[int, Any]) -> ShardedArray | None:
         """The array of other shards; None unless they have the sizes and dtypes of these."""
+        if self._donated_to is not None:
+            return None
         for device, shard in self._shards.items():
             other = shards.get(device)
             if other is None or other.shape != shard.shape or other.dtype != shard.dtype:

@@ -93,6 +93,7 @@ class FunctionSpec:
         fused: Weights that are several parameters.
         dividing: By name of a symbolic size that has to divide into its shards, since it cannot
             be padded: because of which operator; empty text where nothing was to be padded.
+        donated: Indices of the inputs whose memory results may take.
     """
 
     name: str
@@ -102,6 +103,7 @@ class FunctionSpec:
     programs: tuple[Program, ...]
     fused: tuple[FusedWeight, ...] = ()
     dividing: Mapping[str, str] = field(default_factory=dict, hash=False)
+    donated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         devices = Counter(
@@ -114,6 +116,8 @@ class FunctionSpec:
             raise ValueError(f'function "{self.name}" has two programs for devices {repeated}')
         self._check_params()
         self._check_results()
+        if not all(0 <= each < self.num_input for each in self.donated):
+            raise ValueError(f'function "{self.name}" donates what is no input: {self.donated}')
 
     @cached_property
     def size_names(self) -> frozenset[str]:
@@ -302,7 +306,10 @@ def _parse_function(name: str, value: Mapping[str, Any], specs: _Specs) -> Funct
     result = specs.parse(value["result"])
     fused = tuple(_parse_fused(each, at, params) for each, at in value["fused"].items())
     dividing = value["dividing"]
-    return FunctionSpec(name, value["num_input"], params, result, programs, fused, dividing)
+    donated = tuple(value["donated"])
+    return FunctionSpec(
+        name, value["num_input"], params, result, programs, fused, dividing, donated
+    )
 
 
 def _parse_fused(name: str, value: Sequence[Any], params: Sequence[ParamSpec]) -> FusedWeight:

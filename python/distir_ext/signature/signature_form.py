@@ -4,7 +4,7 @@ LowerDistIR writes it (``src/lower/signature.h`` says how, with an example): sho
 printed with the module. ``dx.build`` puts the same into the executable, as JSON, with what a module
 says elsewhere::
 
-    {"version": 8, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
+    {"version": 9, "meshes": [[[2], "0..1"]], "functions": {..},   as in the module
      "shardings": {"float32[8] S[0]": "('dp',)"},  of types, in the words of users
      "dims": {"float32[8] S[0]": [["dp"]]},        the same as lists of names
      "named_meshes": [[[2], ["dp"], [0, 1]]],      for each mesh that which has these axes, null if
@@ -59,6 +59,7 @@ class Read:
                     "fused": {"w": [1, "w_0", "w_1"]},  a dimension, and blocks along it
                     "dividing": {"n": "relax.foo"},     sizes that have to divide, and why; or
                                                         expressions of them, as in "shape"
+                    "donated": [0],                     inputs whose memory results may take
                     "params": [{"name": "x", "type": TYPE}, ...],
                     "result": TYPE,
                     "programs": [{"name": "main", "device_ids": [0, 1], "params": [0],
@@ -140,6 +141,7 @@ def _function(written: Mapping[str, Any], types: _Types) -> dict[str, Any]:
             str(_size(size)): str(reason)
             for size, reason in sorted(written.get("dividing", {}).items())
         },
+        "donated": _integers(written.get("donated", "")),
         "params": params,
     }
     function["result"] = types.read(str(written["result"]))

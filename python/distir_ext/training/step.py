@@ -21,6 +21,7 @@ import tvm
 from tvm import relax
 
 from distir_ext.annotate.annotations import function_to_annotate
+from distir_ext.annotate.donation import DONATED_ATTRIBUTE
 from distir_ext.structure.annotated_function import bindings_of
 from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
 from distir_ext.text.printable import shown
@@ -84,6 +85,7 @@ def train_step(
     loss_scale: LossScale | float | None = None,
     checkpoint: int | MemoryLimit | None = None,
     legalize: bool = False,
+    donate: bool = True,
 ) -> tvm.IRModule:
     """Makes a forward function a training step: gradients, optimiser, new state.
 
@@ -111,6 +113,8 @@ def train_step(
             :class:`distir_ext.training.MemoryLimit`: as many regions as it takes. None: values
             between the marks of :func:`distir_ext.training.checkpoint` are computed again.
         legalize: Whether ``LegalizeOps`` is run on the step. Plans need not have it.
+        donate: Whether a call uses up the state that it is given, as :func:`distir_ext.donate`
+            says, so that workers hold one state instead of two.
 
     Returns:
         A module with one function, ``main``. Its parameters are the fields of the state
@@ -139,6 +143,7 @@ def train_step(
                 clip=clip,
                 loss_scale=loss_scale,
                 checkpoint=number,
+                donate=donate,
             )
 
         fitted = checkpoint.first_fit(with_regions)
@@ -152,6 +157,9 @@ def train_step(
     builder = _Builder(function, func, trained, chosen)
     builder.forward(loss, targets, loss_scale, checkpoint)
     step = builder.step(clip, loss_scale)
+    if donate:
+        state = step.params[: len(step.attrs[STATE_ATTRIBUTE])]
+        step = step.with_attr(DONATED_ATTRIBUTE, [str(each.name) for each in state])
     result = tvm.IRModule({"main": step}, global_infos=mod.global_infos)
     for var, other in mod.functions_items():
         if isinstance(other, tvm.tirx.PrimFunc):

@@ -56,6 +56,7 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
       for (const ffi::Any& argument : arguments) {
         cut.push_back(CutShards(argument, worker->memory(), &worker->communicator()));
       }
+      worker->donated().StepBegins(arguments, cut);
       std::vector<ffi::AnyView> views(cut.begin(), cut.end());
       function.value().CallPacked(ffi::PackedArgs(views.data(), static_cast<int>(views.size())),
                                   result);
@@ -64,6 +65,7 @@ WorkTime RunStep(WorkerContext* worker, const StepNumber& number, const std::str
   } catch (...) {
     session.Fail(DescribeCurrentException(rank, name, session.operator_name(rank).Get()));
   }
+  worker->donated().StepEnds();
   session.backend().StepEnds(rank, number.step);
   time.received = worker->received_at;
   time.end = Now();

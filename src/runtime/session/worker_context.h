@@ -25,6 +25,7 @@
 #include "runtime/communicators/communicator.h"
 #include "runtime/plan/segment_plan.h"
 #include "runtime/session/descriptors.h"
+#include "runtime/session/donated_tensors.h"
 #include "runtime/session/notes/profile.h"
 #include "runtime/session/notes/traffic.h"
 
@@ -70,6 +71,9 @@ class WorkerContext {
   /*! \brief Bytes that the worker has sent and received. */
   Traffic& traffic() { return traffic_; }
 
+  /*! \brief Arguments whose memory results may take. */
+  DonatedTensors& donated() { return donated_; }
+
   /*! \brief Recorder of the worker's operators; null while it is not profiled. */
   std::unique_ptr<Profile> profile;
 
@@ -89,6 +93,7 @@ class WorkerContext {
   std::unordered_map<std::string, std::unique_ptr<TransferPlan>> plans_;
   std::unordered_map<std::string, std::unique_ptr<SegmentPlan>> segment_plans_;
   Traffic traffic_;
+  DonatedTensors donated_;
 
  public:
   /*! \brief Products of matrices on the worker's GPU; null until there is one. It ends before the

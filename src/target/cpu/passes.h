@@ -22,6 +22,9 @@ ir::IRModule AppendInPlace(const ir::IRModule& mod);
 ir::IRModule ShareResults(const ir::IRModule& mod);
 /*! \brief Operands of large collectives are made where other processes of the host see them. */
 ir::IRModule ShareOperands(const ir::IRModule& mod);
+/*! \brief Elementwise kernels write to operands that are not read any more, results to donated
+ * parameters. */
+ir::IRModule WriteInPlace(const ir::IRModule& mod);
 
 }  // namespace distir::target
 #endif  // DISTIR_TARGET_CPU_PASSES_H_
