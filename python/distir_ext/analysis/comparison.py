@@ -1,4 +1,8 @@
-"""Predicted times beside measured ones."""
+"""Compares predicted times of kernels and collectives with measured ones.
+
+A prediction is an estimate or a simulated timeline, and a measurement is a profile. The result has
+a row for each variable with both times and their ratio.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of an estimate: rows with units, as data, as tables and in notebooks."""
+"""Result classes of ``estimate``: kernels, operators, collectives and memory of each device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Kernels of a program, timed one by one on this host, for simulations."""
+"""Times the kernels of a program on this host's CPU, for use in simulations.
+
+``time_kernels`` takes a module and returns ``KernelTimes``: seconds by kernel, which ``simulate``
+takes in place of the roofline's estimates. No session is needed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Kernels of planned programs, compiled and timed by themselves on the cores that workers have."""
+"""Compiles the kernels of a program apart from it, and times each on this host's cores.
+
+``kernel_times`` calls it with a program after TVM's memory planning. Times of kernels with equal
+code and shapes are averaged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of collectives and of shardings as tables."""
+"""Makes tables of the results of ``analysis.collectives`` and ``analysis.shardings``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Layout of a pipeline: the program of each device and microbatch, in order."""
+"""Maps devices and virtual stages of a pipeline to SPMD programs, for ``simulate``.
+
+Input are the signature of a function, a schedule and a number of microbatches. The native
+simulation takes the result as plain data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Plans the programs of a cluster's devices from a module of any phase."""
+"""Lowers a module for a cluster, then runs TVM's fusion and memory planning on its programs.
+
+``estimate``, ``simulate`` and automatic sharding read kernels, collectives and memory from the
+result. Kernels are neither scheduled nor compiled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The steps of a program that TVM has planned: of its functions, equal ones are planned once."""
+"""Lists the kernels, collectives and calls of a program, with the memory that each step needs.
+
+The list is read from the program after TVM's fusion and memory planning. If functions are equal but
+for device groups and names, as the stages of a pipeline are, TVM plans only the first one. The
+other functions copy its steps, with names and collectives of their own.
+"""
 
 from __future__ import annotations
 

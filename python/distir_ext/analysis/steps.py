@@ -1,4 +1,8 @@
-"""The steps of a program, as the native library lists them (``src/analysis/program_steps.h``)."""
+"""Reads the steps of a program (kernels, collectives, calls, branches) from the native library.
+
+Each step has its work, its operands and the memory that is held while it runs. Input is a module
+after TVM's memory planning; see ``src/analysis/program_steps.h``.
+"""
 
 from __future__ import annotations
 

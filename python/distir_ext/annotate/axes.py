@@ -1,4 +1,7 @@
-"""Roles of mesh axes in a plan, such as tensor parallel or fully sharded."""
+"""Finds the mesh axis that a plan shards over: the axis for tensors, for experts, for the batch.
+
+An axis has a role because the user gives it one, or by its name: ``tp``, ``ep``, ``dp``, ``fsdp``.
+"""
 
 from __future__ import annotations
 

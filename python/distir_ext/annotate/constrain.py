@@ -1,4 +1,8 @@
-"""Controls propagation where a program is written: constraints, groups and barriers."""
+"""Constrains propagation inside a model's code: shardings, sharding groups and barriers.
+
+``constrain`` is JAX's ``with_sharding_constraint``. Users call these functions while a
+BlockBuilder, an ``nn.Module`` or TVMScript builds a function.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emits values where a program is written: by a BlockBuilder, by nn or by TVMScript."""
+"""Emits Relax values by the active builder: BlockBuilder, ``relax.frontend.nn`` or TVMScript."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Named plans, for functions of any origin: ``"tp"``, ``"fsdp"`` and ``"auto"``."""
+"""Applies the built-in plans ``"tp"``, ``"fsdp"`` and ``"auto"`` to Relax functions.
+
+``named_plan`` expands ``"tp"`` and ``"fsdp"`` to dims by parameter name, as users write plans.
+``searched_plan`` runs :func:`distir_ext.autoshard`.
+"""
 
 from __future__ import annotations
 

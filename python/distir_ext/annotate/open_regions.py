@@ -1,4 +1,4 @@
-"""Stack of manual regions that are being written, innermost last."""
+"""Keeps a stack of the manual regions that are being written; the innermost is last."""
 
 from __future__ import annotations
 

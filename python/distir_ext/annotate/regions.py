@@ -1,4 +1,4 @@
-"""Emits the operators of manual regions where a program is written."""
+"""Emits ``R.dist.enter_manual``, ``R.dist.leave_manual`` and the collectives of manual regions."""
 
 from __future__ import annotations
 

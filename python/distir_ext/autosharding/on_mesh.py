@@ -1,4 +1,4 @@
-"""Finds the best plan on one mesh."""
+"""Finds the fastest plan of a module on one mesh, or the plan that needs the least memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The search of a plan for one program on one mesh."""
+"""Runs the native search for the cheapest plan of a program on one mesh, within a memory limit.
+
+``Program`` is a module with numbers for its symbolic sizes and with counted operators.
+``SearchOnMesh`` searches for one memory limit after the other and returns annotations.
+"""
 
 from __future__ import annotations
 

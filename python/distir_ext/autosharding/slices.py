@@ -1,4 +1,7 @@
-"""Cuts a function into contiguous parts, and makes functions of them."""
+"""Cuts the main function of a program into slices, runs of bindings that become functions.
+
+The search for pipeline stages (``pipelines``) costs slices and joins them to stages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``distir generate``."""
+"""``distir generate``: generates text with a transformers model, sharded over local workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The executable that all workers load."""
+"""Compiles an annotated module to the executable that every worker of a session loads.
+
+``distir_ext.build`` calls it: it runs the pipeline of passes, then ``tvm.compile``, and stores the
+signature in the executable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Compiles for CPUs: the host's own instructions, BLAS and scheduled kernels."""
+"""Relax pass pipeline for CPUs: BLAS, legalised kernels, fusion and CPU schedules.
+
+It takes a worker's program to what TVM's virtual machine runs; ``building`` passes it on as
+``relax_pipeline``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Compiles for GPUs: cuBLASLt, and TVM's schedules with sums of small floats in float32."""
+"""Relax pass pipeline for GPUs: TVM's own, with cuBLASLt and float32 accumulation.
+
+It takes a worker's program to what TVM's virtual machine runs; ``building`` passes it on as
+``relax_pipeline``. Kernels on float16, bfloat16 and float8 add in float32.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices in programs for GPUs: by cuBLASLt, or by TVM's schedules."""
+"""Dispatches the matrix products of GPU programs to cuBLASLt, where the target has it."""
 
 from __future__ import annotations
 

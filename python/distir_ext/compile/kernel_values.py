@@ -1,4 +1,4 @@
-"""Rewrites all kernels, also those of users, where TVM would compute wrong values."""
+"""Rewrites kernels, users' ones included, whose values TVM's own lowering would get wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of variables in an executable, for profiles."""
+"""Stores the variable names of a program in the executable, so that profiles can show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a demonstration."""
+"""One demonstration as data: its module, annotations, meshes, inputs and weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behind ``distir gpu-check``: one file per section, each a function that yields findings.
+"""Sections of ``distir gpu-check``: one file each, with a function that yields findings.
 
 ``run`` lists the sections; ``machine`` is what they run on, real GPUs or what stands in for them.
 """

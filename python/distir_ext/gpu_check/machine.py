@@ -1,4 +1,4 @@
-"""GPUs of this machine, or their stand-in in tests."""
+"""Describes the GPUs that the check runs on, or a stand-in for them in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the memory that groups of GPUs take."""
+"""Checks how much GPU memory a session takes, with one and with eight groups of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of single programs against float64, for each type of float."""
+"""Checks the results of single programs against float64, for each floating-point type."""
 
 from __future__ import annotations
 

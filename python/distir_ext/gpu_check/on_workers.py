@@ -1,4 +1,4 @@
-"""Functions that worker processes of the check import and run."""
+"""Functions that worker processes run during the check: all-reduce, fail, be killed, sleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints applied to a module: fused weights cut, experts grouped, parameters annotated."""
+"""Applies layer hints to a module: splits fused weights, groups experts, annotates parameters."""
 
 from __future__ import annotations
 

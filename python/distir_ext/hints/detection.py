@@ -1,4 +1,4 @@
-"""Hints that are found by the structure of a program."""
+"""Detects layer hints from the structure of a program: attention, feed-forward, experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places weights on mesh axes, from hints and shapes together."""
+"""Chooses the mesh axes that shard each weight, from its layer hint and its shape."""
 
 from __future__ import annotations
 

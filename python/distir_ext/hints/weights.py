@@ -1,4 +1,8 @@
-"""Cuts a model's weights like the parameters of a module whose fused weights were split."""
+"""Cuts arrays of fused weights into blocks, one for each parameter of the rewritten module.
+
+Hints split a fused weight, such as QKV, into several parameters. A checkpoint still has it as one
+array, which is cut here.
+"""
 
 from __future__ import annotations
 

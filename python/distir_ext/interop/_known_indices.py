@@ -1,4 +1,6 @@
-"""Known integers of an imported model: their values or bounds.
+"""Tracks known values and bounds of integers in an imported function, such as indices.
+
+``_lookups`` uses them to find lookups that stay within their tensor.
 
 With the shape of ``x`` (4, 8):
 

@@ -1,4 +1,4 @@
-"""Programs as files: TVMScript, what other frameworks save, and folders of ``distir_ext.save``."""
+"""Loads programs: TVMScript files, exports of other frameworks, ``distir_ext.save`` folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Environment variables that each launcher sets for the copies that it starts."""
+"""Reads rank and size of this process from the environment variables of known launchers.
+
+There is an entry for each launcher: torchrun, Open MPI, MPICH, Slurm, Kubernetes, and the package's
+own variables (``DISTIR_EXT_RANK``). ``finding`` tries them in order and gets a ``Place``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Place of a copy of a script among all copies, as its launcher states it."""
+"""Defines ``Place``: rank, number of copies and host of rank 0, as a launcher states them.
+
+A *copy* is one of the processes that a launcher such as torchrun starts of one script.
+"""
 
 from __future__ import annotations
 

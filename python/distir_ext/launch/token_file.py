@@ -1,4 +1,4 @@
-"""The file by which rank 0 hands its token to the other copies on its machine."""
+"""Shares rank 0's token with the other copies on its machine, through a file."""
 
 from __future__ import annotations
 

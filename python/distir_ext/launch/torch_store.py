@@ -1,4 +1,4 @@
-"""A message from rank 0 to all others through the store that torchrun starts."""
+"""Broadcasts a message from rank 0 to all copies, through the store that torchrun starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices and links: the numbers that plans and estimates are made with."""
+"""Describes devices and links: compute rates, memory, latency and bandwidth, for cost models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mesh axes that groups of devices, or pairs of sender and receiver, lie along."""
+"""Finds the mesh axes along which device groups, or pairs of sender and receiver, communicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executables as bytes, for workers that are processes.
+"""Converts executables to bytes and back, to send them to worker processes.
 
 What TVM compiles for CPUs on LLVM travels as the virtual machine's code and constants, and LLVM
 bitcode: TVM's just-in-time compiler makes machine code of it in each worker, as it does in the

@@ -1,4 +1,4 @@
-"""Names of the variables that a virtual machine computes, as ``dx.build`` stored them."""
+"""Reads the variable names that ``dx.build`` stored in an executable, in the order of a run."""
 
 from __future__ import annotations
 

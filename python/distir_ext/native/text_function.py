@@ -1,4 +1,4 @@
-"""Functions of an executable that return text."""
+"""Adds to a module a function that returns a constant text, such as the signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of a weight: ranges along one dimension, of arrays of all kinds."""
+"""Cuts a weight into blocks along one dimension, for arrays of all kinds."""
 
 from __future__ import annotations
 

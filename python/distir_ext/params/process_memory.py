@@ -1,7 +1,8 @@
-"""Memory of other processes of this machine, as a file whose offsets are addresses.
+"""Finds files (``/proc/<pid>/mem``) through which a process can read another one's memory.
 
-Workers read there what those of another session hold, as far as the system lets them: as a rule the
-same user's processes, where Yama (Ubuntu) is set to it only those that the reader has started.
+Offsets in such a file are addresses. Workers read arrays of another session there. The system
+allows it for processes of the same user; under Yama, which Ubuntu has, perhaps only for processes
+that the reader has started.
 """
 
 from __future__ import annotations

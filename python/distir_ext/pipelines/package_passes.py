@@ -1,4 +1,4 @@
-"""The passes of this package as pipelines have them, in the order in which they run.
+"""Registers the passes of this package with pipelines, in the order in which they run.
 
 The steps from annotations to programs are listed by the native library (src/phases/pipeline.cc);
 what stands before them, and what is done for CPUs, is listed here.

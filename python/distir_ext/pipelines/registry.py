@@ -1,4 +1,4 @@
-"""The passes that pipelines are made of, by name: those of others are registered here.
+"""Registers passes by name, so that pipelines can run them; users register passes of their own.
 
 A pass of your own is a function of a module. Its keyword-only parameters are its options, whose
 types are checked when a configuration states them::

@@ -1,4 +1,4 @@
-"""Programs in directories: a module in any phase, and its weights; and states: arrays by name."""
+"""Saves and loads programs (a module in any phase, its weights) and states (arrays by name)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States in directories: nested dicts, lists and tuples of arrays and plain values.
+"""Saves and loads states: nested dicts, lists and tuples of arrays and plain values.
 
 Arrays are shards (``_params.shards``), as the workers hold them. ``state.json`` says where each of
 them is in the state, by its name there::

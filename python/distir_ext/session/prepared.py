@@ -1,4 +1,4 @@
-"""Calls whose inputs are checked once and which are run many times."""
+"""Prepared calls: inputs are checked and cut into shards once, then the call runs many times."""
 
 from __future__ import annotations
 

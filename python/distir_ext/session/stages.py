@@ -1,4 +1,4 @@
-"""Pipelines: meshes of stages, schedules, and times of stages.
+"""API of pipelines: stage meshes, schedules, microbatches and timelines.
 
 ``dx.transform.AssignStages`` cuts a function into stages; ``model["main"].pipeline(microbatches)``
 runs it so that they overlap. What is here needs neither: it is what both are described with.

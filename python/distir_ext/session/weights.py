@@ -1,4 +1,4 @@
-"""The weights of an executable: from arrays or files to each worker's shards."""
+"""Loads the weights of an executable: cuts arrays or files into each worker's shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are neither tensors nor shapes, such as TVM's caches: they stay on the workers."""
+"""Results that stay on the workers because they are neither tensors nor shapes, as TVM's caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signature that LowerDistIR leaves in a module."""
+"""Reads the signature that LowerDistIR leaves in a module as an attribute."""
 
 from __future__ import annotations
 

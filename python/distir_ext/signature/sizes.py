@@ -1,4 +1,4 @@
-"""Symbolic sizes: expressions as signatures write them, and their values."""
+"""Evaluates symbolic sizes, which signatures write as expressions."""
 
 from __future__ import annotations
 

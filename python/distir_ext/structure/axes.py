@@ -1,4 +1,4 @@
-"""Mesh axes for the sharding of a layer, also over a part of the devices.
+"""Chooses mesh axes for a layer, whole or split, so that some devices may share a shard.
 
 Devices that share a layer are numbered; experts' groups are the major part of the number. With 4
 devices and 2 heads of keys, a shard of keys is that of devices 0 and 1, the other that of 2 and 3:

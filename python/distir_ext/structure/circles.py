@@ -1,4 +1,4 @@
-"""Functions that call each other in circles, found in time linear in the calls."""
+"""Finds cycles in the call graph of a module, in linear time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The layers of a function, found by structure."""
+"""Detects the layers of a function (attention, feed-forward, experts) by their structure.
+
+Input is a Relax function without branches. Each layer has a type, the reason for it, and the column
+or row mode of its weights, as hints state them.
+"""
 
 from __future__ import annotations
 

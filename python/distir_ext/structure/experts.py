@@ -1,4 +1,4 @@
-"""Computes experts in groups: each group of devices has some experts and computes with them.
+"""Rewrites a mixture of experts so that each group of devices computes its own experts.
 
 A mixture looks the weights of the chosen experts up: ``w[expert_ids]``. With experts divided over
 groups, a lookup sums what each group has, and what comes behind it would be summed again. Here the

@@ -1,4 +1,4 @@
-"""Chooses weights of a detected layer to be sharded by columns or rows, and finds their blocks.
+"""Chooses column or row sharding for each weight of a detected layer, and finds its blocks.
 
 Products alternate: one by columns, the next by rows, whose results are summed over the devices.
 """

@@ -1,4 +1,4 @@
-"""The regions of a program between additions to its residual stream.
+"""Cuts a program into regions between additions to its residual stream.
 
 Of a Transformer's block ``x + attention(norm(x))`` the stream is ``x`` and the sum, ``norm(x)`` is
 *near* it, since no product with a weight lies between, and the region is all that is computed

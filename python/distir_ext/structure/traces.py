@@ -1,4 +1,4 @@
-"""Follows the columns of a product: the blocks that they are split into, and their groups."""
+"""Traces the columns of a product through later operators: the blocks and groups they fall into."""
 
 from __future__ import annotations
 

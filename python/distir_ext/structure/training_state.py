@@ -1,4 +1,8 @@
-"""Fields of the state of a training step, which come out as they went in."""
+"""Reads which parameters and results of a training step are fields of its state.
+
+A field enters the step as a parameter and leaves it as a result with its new value. The attribute
+``distir.state`` of the step lists them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrites a function binding by binding, and replaces some of the bindings."""
+"""Base class of rewrites that copy a function binding by binding, with some bindings replaced."""
 
 from __future__ import annotations
 

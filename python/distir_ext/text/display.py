@@ -1,4 +1,4 @@
-"""Results as terminals, notebooks and figures show them.
+"""Shows results in terminals, notebooks and figures.
 
 A result is data: its class derives from :class:`Shown`, and the package ``views``, which is above
 all results, registers its tables, its HTML and its figure with the functions here.

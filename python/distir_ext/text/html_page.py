@@ -1,4 +1,4 @@
-"""Pages that open without a network: one file, with no script, font or image."""
+"""Wraps HTML content in a complete page that opens offline: no scripts, fonts or images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: scalars of what a forward function returns and of targets.
+"""Builds loss functions: scalars computed from a forward function's results and its targets.
 
 A loss is a name, one of ``tvm.relax.training``, or a function on Relax values. Its targets are
 further inputs of the training step.

@@ -1,4 +1,4 @@
-"""States of training steps: made of weights, kept on workers, taken from step to step."""
+"""Makes the state of a training step from weights, and runs steps with the state on workers."""
 
 from __future__ import annotations
 

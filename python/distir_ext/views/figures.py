@@ -1,4 +1,4 @@
-"""Results of analysis as figures."""
+"""Draws results of analysis as matplotlib figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of analysis as pages of their own: files that open without a network."""
+"""Makes self-contained HTML pages of results of analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place where results get their tables, their HTML and their figures."""
+"""Registers the tables, the HTML and the figures of every result class."""
 
 from __future__ import annotations
 

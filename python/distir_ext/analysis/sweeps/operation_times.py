@@ -1,4 +1,7 @@
-"""Operations of programs as arrays, reduced to the part that a simulation needs."""
+"""Reduces programs to arrays of operations and times, the input of a sweep's simulations.
+
+Consecutive kernels are joined to one operation, so that each configuration is simulated quickly.
+"""
 
 from __future__ import annotations
 

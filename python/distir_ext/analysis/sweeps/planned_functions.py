@@ -1,4 +1,8 @@
-"""Plans the functions of many modules, equal ones once (``src/analysis/equal_functions.h``)."""
+"""Runs TVM's fusion and memory planning on the functions of many modules, once for equal ones.
+
+Functions are equal if they differ only in names and in the devices that they communicate with
+(``src/analysis/equal_functions.h``).
+"""
 
 from __future__ import annotations
 

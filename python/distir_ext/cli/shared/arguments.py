@@ -1,4 +1,4 @@
-"""Arrays for the parameters of an executable: from a file, the others random."""
+"""Makes arrays for the parameters of an executable, from a file or at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes, shardings, shapes and sizes as arguments; knows nothing of TVM.
+"""Parses meshes, shardings, shapes and sizes of command lines, without importing TVM.
 
 A sharding has an entry per dimension, as in plans, with ``-`` for None::
 

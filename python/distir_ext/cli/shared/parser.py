@@ -1,4 +1,4 @@
-"""A parser whose errors are one line, with the known words that an unknown one is like."""
+"""Defines an argument parser with one-line errors that suggest known words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of small floats in float32: legalisations of what TVM adds in the type that it stores.
+"""Legalises sums and products of float16, bfloat16 and float8 with accumulation in float32.
 
 TVM's kernels add half floats to half floats. In bfloat16 (8 bits) a sum of 8192 numbers stops
 growing once it is 256 times as large as what is added to it: products have errors of 10 %, sums of

@@ -1,4 +1,4 @@
-"""Attention whose key heads serve several query heads each, and attention as products.
+"""Legalises grouped-query attention, and rewrites attention as two products and a softmax.
 
 TVM's kernels for ``R.nn.attention`` take as many key heads as query heads, and read beyond the keys
 where there are fewer: with 8 query heads and 2 key heads, query head 5 reads key head 5. It should

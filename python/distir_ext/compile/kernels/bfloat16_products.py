@@ -1,4 +1,4 @@
-"""Products of bfloat16 on tensor cores, by the schedule that TVM has for those of float16.
+"""Schedules bfloat16 products for tensor cores with TVM's schedule for float16.
 
 The schedule moves tiles to shared memory and from there to fragments; nothing in it depends on
 which 16 bits these are. It takes float16 only, so that products of bfloat16 are said to be some

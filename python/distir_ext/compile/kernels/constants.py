@@ -1,4 +1,8 @@
-"""Constants of programs for devices: the runtime copies them, not TVM's virtual machine."""
+"""Replaces the constants of a GPU program by calls that return copies on the worker's device.
+
+Each is copied once, in the order of the worker's stream, which TVM's virtual machine would not do
+(``src/target/gpu/carry_constants.cc``).
+"""
 
 from __future__ import annotations
 

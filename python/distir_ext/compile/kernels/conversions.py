@@ -1,4 +1,4 @@
-"""Conversions of floats to integers, defined for all values, as in JAX.
+"""Legalises conversions of floats to integers, defined for all values as in JAX.
 
 NaN becomes 0, and what lies outside of the integers' range the nearest one of them. LLVM leaves
 these values open, and a CPU's instruction gives the least integer for all of them (what torch has).

@@ -1,4 +1,4 @@
-"""Schedules of kernels for CPUs: rows in parallel, a row's operators together, sums by vectors.
+"""Schedules kernels for CPUs: parallel rows, operators fused by row, vectorised sums.
 
 TVM generates one loop nest per operator of a fused kernel, each over the whole tensor and on one
 core. Here kernels that only map elements become one nest. The operators of others (softmax, norms)

@@ -1,7 +1,7 @@
-"""Kernels for CPUs in place of TVM's: functions that LLVM vectorises, means that can be fused.
+"""Legalises tanh, softmax, GELU and the like for CPUs, to kernels that LLVM vectorises.
 
-TVM's call the C library for each element (``float_functions``). float16 is computed in float32 and
-rounded once.
+TVM's kernels call the C library for each element (``float_functions``). float16 is computed in
+float32 and rounded once.
 
 A mean is a sum and a division as kernels of their own: FuseOps puts what leads to a sum into its
 kernel (the squares of a norm), but nothing into a kernel of two loop nests.

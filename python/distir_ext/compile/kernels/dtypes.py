@@ -1,4 +1,4 @@
-"""Operators in dtypes for which TVM 0.27 has no kernel: they are computed in others.
+"""Legalises operators in dtypes without a TVM kernel, by computing them in another dtype.
 
 Most of these fail when they are built, in TVM's own words. Here operands are converted, the
 operator is computed in a type that has a kernel, and the result is converted back; bool has logic

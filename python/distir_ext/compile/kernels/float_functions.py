@@ -1,4 +1,4 @@
-"""Functions of float32 as expressions without calls, which LLVM vectorises.
+"""Writes float32 functions (exp, log, tanh, erf) as TIR expressions that LLVM vectorises.
 
 Errors are at most two units in the last place. NaN stays NaN, zeros keep their sign.
 

@@ -1,4 +1,4 @@
-"""Functions of numbers that TVM's passes do not look into, and that become expressions behind them.
+"""Defines functions that TIR passes see as calls and that code generation sees as expressions.
 
 An expression that writes its operand several times grows as a power of the depth to which such
 expressions are nested, and TVM's simplifier takes longer still. A call of an opaque function has

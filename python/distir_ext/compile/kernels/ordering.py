@@ -1,4 +1,4 @@
-"""Sorts and searches by keys that TVM's kernels order right: all dtypes, and NaN.
+"""Rewrites sort, argsort, topk, argmax and the like to work on integer keys.
 
 TVM's kernels for sort, argsort and topk read bfloat16 as another type, know no int8, int16, bool or
 unsigned integers, and compare floats by ``<``, which is no order where some are NaN. Here they get

@@ -1,4 +1,4 @@
-"""Errors of `dx.build` for operators in dtypes that have no kernel.
+"""Raises errors in ``dx.build`` for operators in dtypes that have no kernel.
 
 TVM fails on these in words of its own, most of which name no operator.
 """

@@ -1,4 +1,4 @@
-"""One mesh for the shardings of a program, which HLO's first versions do not say."""
+"""Finds one mesh for all HLO shardings of a program, whose first versions name no mesh."""
 
 from __future__ import annotations
 

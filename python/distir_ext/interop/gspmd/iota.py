@@ -1,4 +1,4 @@
-"""Orders of devices as GSPMD's second version says them: an iota, reshaped and transposed."""
+"""Converts device orders to and from GSPMD's iota form: ``arange``, reshaped and transposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata of HLO's shardings: where they come from. It is kept as it is."""
+"""Reads and writes the metadata of HLO shardings, which is kept as text."""
 
 from __future__ import annotations
 

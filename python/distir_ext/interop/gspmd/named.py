@@ -1,4 +1,4 @@
-r"""The text of HLO's named shardings: version 3.
+r"""Parses and prints HLO's named shardings (version 3).
 
 named ::= "{" mesh ["," ("replicated" | "manual" | "unreduced" | dims extra*)] "}"
 mesh  ::= "mesh" "[" [name "=" int ("," name "=" int)*] "]" ["," "device_ids=(" order ")"]

@@ -1,4 +1,4 @@
-"""GSPMD's shardings of the values of a program: into annotations, and out of types."""
+"""Annotates functions with GSPMD shardings, and reads GSPMD shardings from DTensor types."""
 
 from __future__ import annotations
 

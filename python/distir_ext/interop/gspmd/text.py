@@ -1,4 +1,4 @@
-"""The text of HLO's shardings.
+"""Parses and prints the text of HLO shardings.
 
 sharding ::= single | "{" [single ("," single)*] "}" | single without its braces
 single   ::= "{" word* "}" | named (see ``named.py``)

@@ -1,4 +1,4 @@
-"""Tiles of devices, and the mesh axes that they are cut along.
+"""Converts GSPMD tile assignments to shardings over mesh axes, and back.
 
 A tile assignment is an array of devices: one dimension for each tensor dimension, and one for each
 subgroup, which says what devices with the same tile do. On a mesh (x=2, y=4) the dims

@@ -1,4 +1,4 @@
-"""Arguments of a module: names and types, with variables for sizes.
+"""Reads the argument names and types of a StableHLO module, with variables for open sizes.
 
 Of a program with symbolic shapes, ``main`` only finds and asserts sizes, and calls the program:
 

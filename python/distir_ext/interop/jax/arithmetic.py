@@ -1,4 +1,4 @@
-"""Formulas of real numbers, written with Python's operators.
+"""Emits Relax operators for formulas that are written with Python's operators.
 
     x = Real(writer, expr)
     y = select(x < 0, -x, (1 + x).log())

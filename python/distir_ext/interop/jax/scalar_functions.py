@@ -1,4 +1,4 @@
-"""Regions of scalars that combine, compare or select elements, as expressions of kernels.
+"""Converts StableHLO regions on scalars (combine, compare, select) to kernel expressions.
 
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %0 = stablehlo.maximum %a, %b : tensor<f32>

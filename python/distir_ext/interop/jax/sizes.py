@@ -1,4 +1,4 @@
-"""Symbolic sizes of dimensions while a program is read, and arithmetic on them.
+"""Computes with symbolic sizes during an import, and proves relations among them.
 
 StableHLO computes them as tensors of integers and states shapes by these:
 

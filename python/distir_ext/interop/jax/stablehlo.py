@@ -1,4 +1,4 @@
-"""StableHLO as jaxlib's MLIR bindings have it, read as plain data.
+"""Reads StableHLO through jaxlib's MLIR bindings, as plain data.
 
 Everything that knows the bindings' classes of types, attributes and locations is here.
 """

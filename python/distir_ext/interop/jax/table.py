@@ -1,4 +1,4 @@
-"""The table of operations that have a translation: its handlers enter themselves by name."""
+"""Registry of the handlers that translate StableHLO operations, by operation name."""
 
 from __future__ import annotations
 

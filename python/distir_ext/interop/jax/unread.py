@@ -1,4 +1,4 @@
-"""Warnings of what the importer ignores: stated sharding rules, and unknown texts of Shardy's."""
+"""Warns of what the importer ignores: stated sharding rules, unknown attributes of Shardy's."""
 
 from __future__ import annotations
 

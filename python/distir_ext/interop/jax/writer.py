@@ -1,4 +1,4 @@
-"""One Relax function while it is written: its values, operators and operations."""
+"""Writes one Relax function of an import: its values, operators and StableHLO operations."""
 
 from __future__ import annotations
 

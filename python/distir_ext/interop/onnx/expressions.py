@@ -1,4 +1,4 @@
-"""Relax expressions in normal form: their parts, and substitution of parts."""
+"""Walks and rebuilds Relax expressions in normal form: parts, and replacement of parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meshes of a plan: one for each set of devices."""
+"""Makes the meshes of an ONNX device configuration: one for each set of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardings of the tensors of each node of a model in a propagated module.
+"""Reads from a propagated module how the tensors of each ONNX node are sharded.
 
 Variables have the names of the model's tensors, so the bindings of a node are those between its
 outputs and its inputs. An input may have been redistributed for the node::

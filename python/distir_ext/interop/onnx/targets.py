@@ -1,4 +1,4 @@
-"""Target devices and shardings of the tensors of each node in a configuration.
+"""Derives the devices and the sharding of each node's tensors from an ONNX configuration.
 
 What ONNX leaves open is decided here:
 

@@ -1,4 +1,4 @@
-"""Names of modules for weights that exporters have called by a number.
+"""Recovers the module names of weights for which ONNX exporters state only a number.
 
 Exporters of PyTorch fold the transposition of a linear layer's weight, and call what is new
 ``val_99`` or ``onnx::MatMul_123``. The node that reads it still says its module: by its name, by

@@ -1,4 +1,4 @@
-"""Axes in the texts of Shardy's shardings and of HLO's named ones."""
+"""Parses the axes in texts of Shardy shardings and of HLO's named shardings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardy's shardings and DistIR's: a mesh, and dims on it."""
+"""Converts Shardy shardings to a mesh with dims on it, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardy's shardings of the values of a program: into annotations, and out of types."""
+"""Annotates functions with Shardy shardings, and reads Shardy shardings from DTensor types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The text of Shardy's attributes, as MLIR prints them.
+r"""Parses and prints Shardy's attributes in MLIR's syntax.
 
 sharding    ::= ["#sdy.sharding"] "<" mesh_or_ref "," "[" [dim ("," dim)*] "]" extra* ">"
 mesh_or_ref ::= "@" name | "mesh" mesh

@@ -1,4 +1,4 @@
-"""A model as each of several plans shards it, and the one that takes the least time."""
+"""Annotates a torch model by each of several plans, and picks the fastest plan that fits."""
 
 from __future__ import annotations
 

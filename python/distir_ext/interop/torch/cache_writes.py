@@ -1,4 +1,4 @@
-"""An operator that writes the keys or values of new tokens into a cache, in place.
+"""Writes keys or values of new tokens into a cache in place: a torch operator and its kernel.
 
 ``write(cache, values, start)`` is the cache with ``values`` at the positions from ``start`` on. For
 the exporter it is a function; in the module it is a kernel that writes where the cache lies, which

@@ -1,4 +1,4 @@
-"""torch.export of a model, with the settings that models of transformers need for it.
+"""Exports a torch model by torch.export, with the settings that transformers models need.
 
 Of these the attention is computed operator by operator ("eager"), experts by batched products, and
 nothing is cached, whatever the model is configured for; afterwards it is configured as before.

@@ -1,4 +1,4 @@
-"""TVM's frontend for exported programs: constants are computed, errors name a place."""
+"""Imports exported torch programs by TVM's frontend; folds constants, locates errors."""
 
 from __future__ import annotations
 

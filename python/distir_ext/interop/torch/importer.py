@@ -1,4 +1,4 @@
-"""A model of PyTorch as a Relax module, and its parameters."""
+"""Imports a torch model as a Relax module, with its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for the values that enter and leave modules, so that plans can say how they are sharded.
+"""Names the values that enter and leave torch modules, so that plans can shard them.
 
 While a model is exported, hooks of its modules pass such values through an operator that does
 nothing but carry a name:

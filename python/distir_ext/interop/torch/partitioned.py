@@ -1,4 +1,7 @@
-"""A model that is built for the devices of a mesh, and what belongs to it."""
+"""Result of ``partition``: a torch model as an executable, with its weights, mesh and plan.
+
+``load`` hands the executable to a session and cuts the weights for its workers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that every kind of plan is converted to."""
+"""Defines the common form of sharding plans for torch models, to which all kinds are converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are threads of a script's copies, for libraries like MPI that know only these.
+"""Runs workers as threads of a script's copies, for libraries such as MPI.
 
 MPI connects the processes that it has started. So the workers of these, which otherwise are
 processes of their own, run here; all else about them is the same.

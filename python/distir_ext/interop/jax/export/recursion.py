@@ -1,6 +1,6 @@
-"""Functions that call themselves: their paths up to the recursive calls.
+"""Reads a recursive function as a tree of paths that end in a result or in a recursive call.
 
-The result of a function is read as a tree of ways, with its conditions as nodes:
+``loops`` converts the tree to a ``while_loop``. Conditions of branches are its inner nodes:
 
     def f(x):                                   Choice(more(x), Way([y = g(x)], Again(y)),
         return f(g(x)) if more(x) else x    ->                  Way([], Leave(x)))

@@ -1,4 +1,4 @@
-"""Relax's operators as functions of jax.numpy and jax.lax."""
+"""Implements Relax's operators by functions of jax.numpy and jax.lax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on the bits of elements."""
+"""Translates StableHLO operations on bits: bitcasts, counts of bits, ``next_after``."""
 
 from __future__ import annotations
 

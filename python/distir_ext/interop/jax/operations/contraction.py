@@ -1,4 +1,4 @@
-"""Products and convolutions, in all their dimension numbers."""
+"""Translates StableHLO products and convolutions, with any dimension numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of Shardy's dialect on whole values: constraints, groups, barriers, and collectives.
+"""Translates Shardy operations on whole values: constraints, groups, barriers, collectives.
 
 A collective of ``sdy`` changes how a value is sharded, and not the value: it is a constraint by its
 ``out_sharding``.

@@ -1,4 +1,4 @@
-"""Operations of single elements: arithmetic, comparisons, conversions."""
+"""Translates elementwise StableHLO operations: arithmetic, comparisons, conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decompositions of matrices, which LAPACK computes; stacks of matrices may be sharded.
+"""Translates matrix decompositions to calls of LAPACK; stacks of matrices may be sharded.
 
     %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a) {mhlo.backend_config = {uplo = 76 : ui8}}
         : (tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<i32>)

@@ -1,4 +1,4 @@
-"""Gather: lookups at places that tensors of indices state.
+"""Translates StableHLO's gather, which looks up elements at the positions in a tensor of indices.
 
 It has forms that keep dimensions apart, which can be sharded, and one for everything else: on all
 elements in a row, which needs replication.

@@ -1,4 +1,4 @@
-"""Manual computations, which ``jax.shard_map`` writes, and their collectives.
+"""Translates ``sdy.manual_computation``, which ``jax.shard_map`` writes, and its collectives.
 
 On a mesh of dp=2 and tp=2,
 

@@ -1,4 +1,4 @@
-"""Batch normalisation, forward and backward, by the formulas of StableHLO's specification."""
+"""Translates batch normalisation, forward and backward, by StableHLO's formulas."""
 
 from __future__ import annotations
 

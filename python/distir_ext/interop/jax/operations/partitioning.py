@@ -1,4 +1,4 @@
-"""The custom calls by which GSPMD states shardings, and enters and leaves manual regions.
+"""Translates GSPMD's custom calls that state shardings, and enter and leave manual regions.
 
 On a mesh of two devices, which JAX writes for ``shard_map`` where Shardy is switched off:
 

@@ -1,4 +1,4 @@
-"""stablehlo.rng_bit_generator: Threefry and Philox, with the bits that XLA makes.
+"""Translates stablehlo.rng_bit_generator (Threefry, Philox), with the bits that XLA makes.
 
 The algorithms are those of J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 XLA says which counter each element has. The state is replicated; what is computed of counters may

@@ -1,4 +1,4 @@
-"""Scatter: writes at places that tensors of indices state.
+"""Translates StableHLO's scatter, which writes at the positions in a tensor of indices.
 
 As of a gather there are forms that keep dimensions apart, and one on all elements in a row.
 """

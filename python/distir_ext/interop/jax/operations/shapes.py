@@ -1,4 +1,4 @@
-"""Operations that move elements: broadcasts, transpositions, slices, padding, joins."""
+"""Translates operations that move elements: broadcasts, transpositions, slices, pads, joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gamma, zeta and Bessel functions, with the values that JAX gives them at their poles."""
+"""Translates gamma, zeta and Bessel functions, with JAX's values at their poles."""
 
 from __future__ import annotations
 

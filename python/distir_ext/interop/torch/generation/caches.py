@@ -1,4 +1,4 @@
-"""The caches of a model of transformers: what they hold, and how a step reads and writes them.
+"""Describes the caches of a transformers model as tensors that each step reads and writes.
 
 A model asks its cache for keys and values, for states of convolutions and recurrences, and for the
 positions that masks are computed of. Here all of these are tensors that a step takes and returns,

@@ -1,4 +1,4 @@
-"""Generation on workers: ``generate`` of transformers, with a ``forward`` that workers compute.
+"""Runs ``generate`` of transformers with a ``forward`` that a session's workers compute.
 
 All that chooses tokens is transformers': sampling, stop tokens, processors of logits, streamers.
 A copy of the model, with the same weights and configuration, has ``forward`` and the encoder

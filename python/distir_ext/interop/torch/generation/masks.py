@@ -1,4 +1,4 @@
-"""Masks of attention over caches: which of the held positions a new token sees.
+"""Computes attention masks over caches: the cached positions that a new token attends to.
 
 transformers computes masks as functions of positions. A cache of a window holds positions in no
 order, and says so by what it adds to each slot's number (:mod:`caches`); here masks are computed of

@@ -1,4 +1,4 @@
-"""Figures of what was generated: times, tokens per second, memory of caches."""
+"""Reports one call of ``generate``: times, tokens per second, memory of caches."""
 
 from __future__ import annotations
 

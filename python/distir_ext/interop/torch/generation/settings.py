@@ -1,4 +1,4 @@
-"""Sizes of what a model generates on workers."""
+"""Sizes of a generating model: longest sequence, batch, tokens per prefill, encoder inputs."""
 
 from __future__ import annotations
 

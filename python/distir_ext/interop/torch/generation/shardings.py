@@ -1,4 +1,4 @@
-"""The sharding of caches: the batch over an axis for it, heads over that of tensors."""
+"""Chooses the sharding of caches: the batch over its axis, heads over the tensor-parallel axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs that generate: a model's ``forward`` in terms of tensors that a step takes.
+"""Exports a model's ``forward`` as a step that takes and returns caches as tensors.
 
 While a step is exported, the model's ``forward`` is one that takes new tokens, where they are, and
 the caches, and returns the logits after the last token and the caches. So modules and parameters

@@ -1,4 +1,4 @@
-"""The cache that ``generate`` of transformers carries from step to step: arrays on workers."""
+"""Cache object for ``generate`` of transformers, whose arrays stay on the workers."""
 
 from __future__ import annotations
 
