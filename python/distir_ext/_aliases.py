@@ -1,4 +1,4 @@
-"""Modules under the names that they had before this release, which the next one drops."""
+"""Keeps modules importable under the names of the previous release; the next one drops them."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _hash(function: tirx.PrimFunc) -> int:
 
 @dataclass
 class TimedKernels:
-    """Seconds by what :class:`KernelNames` says, and why some were not timed, by callee."""
+    """Seconds by key of :class:`KernelNames`, and by callee the reasons for kernels not timed."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     callees: dict[str, str] = field(default_factory=dict)

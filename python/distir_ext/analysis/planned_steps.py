@@ -33,11 +33,11 @@ class PlannedSteps(Protocol):
 
     @property
     def kernels(self) -> Mapping[str, FunctionSteps]:
-        """Those that run."""
+        """Steps by function, with the kernels that run."""
 
     @property
     def operators(self) -> Mapping[str, FunctionSteps]:
-        """Those before fusion."""
+        """Steps by function, with an operator each, before fusion."""
 
 
 def planned_steps(
@@ -67,12 +67,12 @@ class StepsOfModule:
 
     @cached_property
     def kernels(self) -> Mapping[str, FunctionSteps]:
-        """Those that run."""
+        """Steps by function, with the kernels that run."""
         return read_steps(self._planned.kernels, self._cluster)
 
     @cached_property
     def operators(self) -> Mapping[str, FunctionSteps]:
-        """Those before fusion."""
+        """Steps by function, with an operator each, before fusion."""
         return read_steps(self._planned.operators, self._cluster)
 
 
@@ -134,12 +134,12 @@ class _SharedSteps:
 
     @cached_property
     def kernels(self) -> Mapping[str, FunctionSteps]:
-        """Those that run."""
+        """Steps by function, with the kernels that run."""
         return self._steps(self._planned.kernels)
 
     @cached_property
     def operators(self) -> Mapping[str, FunctionSteps]:
-        """Those before fusion."""
+        """Steps by function, with an operator each, before fusion."""
         return self._steps(self._planned.operators)
 
     def _steps(self, mod: tvm.IRModule) -> dict[str, FunctionSteps]:

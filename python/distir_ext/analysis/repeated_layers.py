@@ -1,4 +1,4 @@
-"""Runs of equal layers in a sequence of operators."""
+"""Finds runs of equal layers in a sequence of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardings of the parameters and results of a distributed program."""
+"""Lists the shardings of a distributed program's parameters and results."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def current() -> Region | None:
 
 @contextmanager
 def inside(region: Region) -> Iterator[None]:
-    """While its function is called."""
+    """Makes a region the innermost one, until the block ends."""
     token = _open.set((*_open.get(), region))
     try:
         yield

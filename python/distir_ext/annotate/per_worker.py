@@ -1,4 +1,4 @@
-"""Programs of one worker, with collectives of ``R.ccl``, as MLC-LLM writes them."""
+"""Converts functions of one worker with ``R.ccl`` (MLC-LLM's form) to manual regions."""
 
 from __future__ import annotations
 

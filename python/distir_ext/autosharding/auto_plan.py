@@ -122,7 +122,7 @@ class AutoPlan(Printed):
 
     @property
     def gap(self) -> float:
-        """By what part of its time the plan may exceed the best one."""
+        """Part of its time by which the plan may exceed the best one."""
         if self.searched_seconds <= 0:
             return 0.0
         return max(0.0, 1 - self.bound / self.searched_seconds)

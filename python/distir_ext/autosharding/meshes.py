@@ -1,4 +1,4 @@
-"""Meshes in which a number of devices can be arranged."""
+"""Lists the meshes of up to three axes in which a number of devices can be arranged."""
 
 from __future__ import annotations
 

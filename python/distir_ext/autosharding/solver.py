@@ -37,7 +37,7 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """By what part of its cost the choice may exceed the best; ``None`` without a choice."""
+        """Part of its cost by which the choice may exceed the best; ``None`` without a choice."""
         if self.cost is None or self.bound is None:
             return None
         return (self.cost - self.bound) / max(1, abs(self.cost))

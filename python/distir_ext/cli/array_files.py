@@ -1,4 +1,4 @@
-"""Arrays of a file that ``numpy.savez`` writes, which somebody else may have written."""
+"""Reads arrays from ``numpy.savez`` files of untrusted origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments about tokens and encryption, for hosts and for their users."""
+"""Adds the arguments for tokens and encryption to commands of hosts and of their users."""
 
 from __future__ import annotations
 

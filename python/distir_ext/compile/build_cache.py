@@ -1,4 +1,4 @@
-"""Built programs on disk, in the folder that DISTIR_EXT_CACHE names.
+"""Caches built programs on disk, in the folder that DISTIR_EXT_CACHE names.
 
 A program's key is a digest of all that it is made of: the module, the target, the options, the
 rules of users, the versions of TVM and of this package with its sources. What cannot be told from

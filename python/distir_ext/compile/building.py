@@ -38,7 +38,7 @@ _SIGNATURE_FUNCTION = "distir_signature"
 
 
 def check_target(target: Any) -> None:
-    """Refuses a target that TVM does not know.
+    """Raises an error for a target that TVM does not know.
 
     Raises:
         ValueError: Names the target, and the kind that it may have been meant to be; or the

@@ -27,7 +27,7 @@ from distir_ext.native.steps import native_pass
 def pipeline(
     target: tvm.target.Target, blas: bool = True, without: Collection[str] = ()
 ) -> tvm.transform.Pass:
-    """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
+    """The pass from a worker's Relax program to what TVM's virtual machine runs.
 
     TVM's pipeline for CPUs, with attention over a computed number of keys as products,
     :func:`distir_ext.transform.DispatchMatmul` and

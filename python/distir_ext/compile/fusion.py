@@ -1,4 +1,4 @@
-"""Fusion of operators into kernels, for CPUs and GPUs alike."""
+"""Fuses operators into kernels, for CPUs and GPUs alike."""
 
 from __future__ import annotations
 

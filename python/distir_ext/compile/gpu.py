@@ -36,7 +36,7 @@ _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def pipeline(target: tvm.target.Target, blas: bool = True) -> tvm.transform.Pass:
-    """From per-worker Relax to what TVM's virtual machine runs, as ``relax_pipeline``.
+    """The pass from a worker's Relax program to what TVM's virtual machine runs.
 
     TVM's pipeline for the target, but kernels of float16, bfloat16 and float8 add in float32.
 
@@ -86,7 +86,7 @@ def passes(target: tvm.target.Target, blas: bool = True) -> list[tvm.transform.P
 
 
 def check_options() -> None:
-    """Refuses options of TVM that programs with collectives cannot have.
+    """Raises an error for TVM options that programs with collectives cannot have.
 
     Raises:
         ValueError: TVM is to capture parts of programs into CUDA graphs. A replay would use memory

@@ -1,4 +1,4 @@
-"""Modules as Python files that run, with shardings as comments in the words of users."""
+"""Prints modules as Python files that run, with shardings in the users' notation as comments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharding rules of operators, as a table. ``distir rules`` prints it."""
+"""Makes a table of the operators' sharding rules, which ``distir rules`` prints."""
 
 from __future__ import annotations
 

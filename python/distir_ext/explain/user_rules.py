@@ -1,4 +1,4 @@
-"""Sharding rules that users state for operators, packed functions and kernels."""
+"""Registers sharding rules that users state for operators, packed functions and kernels."""
 
 from __future__ import annotations
 

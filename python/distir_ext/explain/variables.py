@@ -1,4 +1,4 @@
-"""Shardings of the variables of a function, in any phase, in the users' notation."""
+"""Lists the shardings of a function's variables, in any phase and in the users' notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links between GPUs as nvidia-smi lists them, and the bandwidth that collectives should reach."""
+"""Reads the links between GPUs from nvidia-smi, and derives the bandwidth for collectives."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Machine:
 
     @contextmanager
     def programs(self) -> Iterator[None]:
-        """While programs run: kernels of the host do not wait for the stand-in's streams."""
+        """Runs a block in which kernels of the host do not wait for the stand-in's streams."""
         if not self.simulated:
             yield
             return
@@ -90,7 +90,7 @@ class Machine:
             yield session
 
     def wait(self) -> None:
-        """Until the first GPU has done all."""
+        """Waits until the first GPU has done all."""
         tvm.cuda(0).sync()
 
 

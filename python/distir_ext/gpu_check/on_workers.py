@@ -39,5 +39,5 @@ def kill(seconds: float) -> None:
 
 @tvm_ffi.register_global_func("distir.gpu_check.sleep", override=True)
 def sleep(seconds: float) -> None:
-    """Does not come."""
+    """Sleeps, so that other workers wait for this one in a collective."""
     time.sleep(seconds)

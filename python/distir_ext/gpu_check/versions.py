@@ -1,4 +1,4 @@
-"""Versions of the driver, the libraries and the packages, and the list of GPUs."""
+"""Lists versions of the driver, the libraries and the packages, and the GPUs."""
 
 from __future__ import annotations
 

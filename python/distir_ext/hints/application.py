@@ -172,7 +172,7 @@ class _Applied:
         self.weights = CutWeights({}, {})
 
     def run(self) -> _Applied:
-        """Does all of them."""
+        """Runs all steps."""
         function = relax_function(self.mod, self._func)
         axes = self._axes
         function = self._group(self._cut(function))

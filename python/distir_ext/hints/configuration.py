@@ -1,4 +1,4 @@
-"""Hints as configurations state them, in YAML or as mappings.
+"""Reads and writes layer hints as YAML; mappings are read, too.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Hints from the configuration of a transformers model."""
+"""Derives layer hints from the configuration of a transformers model."""
 
 from __future__ import annotations
 

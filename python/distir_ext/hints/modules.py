@@ -1,4 +1,4 @@
-"""Detects hints for a configuration of transformers in the modules that it creates.
+"""Detects layer hints of a transformers model in its modules, which are made without weights.
 
 The model is made without weights, layers that are alike are kept once, and what is left is exported
 and looked at as any program is:

@@ -85,7 +85,7 @@ class CommonMesh:
         self._known: set[Arrangement] = set()
 
     def add(self, arrangement: Arrangement) -> None:
-        """Has the mesh say this arrangement, too.
+        """Refines the mesh, so that it expresses this arrangement, too.
 
         Raises:
             ValueError: No mesh can say it and those before; the mesh stays as it was.

@@ -198,7 +198,7 @@ class _Running:
         self._kills_at: float | None = None
 
     def left(self) -> float | None:
-        """For how long nothing has to be done, in seconds; None if for ever."""
+        """Seconds until something has to be done; None if nothing has."""
         times = [each for each in (self._asks_at, self._kills_at) if each is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 

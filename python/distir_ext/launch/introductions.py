@@ -192,7 +192,7 @@ def _inherited_listener(descriptor: str, place: Place) -> socket.socket:
 def introduce(
     place: Place, listener: socket.socket | None, token: str | None, limit: float
 ) -> Introduction:
-    """Has all copies know the token, and where rank 0 is; each of them calls this.
+    """Tells all copies the token and the address of rank 0; each copy calls this.
 
     Args:
         place: This copy's.

@@ -45,7 +45,7 @@ def remove_token_file(file: Path) -> None:
 
 @contextlib.contextmanager
 def removed_when_ended() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP, where they end this process, remove the files before that.
+    """Removes token files when SIGTERM or SIGHUP ends this process.
 
     Where the program handles them itself, or this is not its main thread, they are left to it.
     """

@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 def in_time(work: Callable[[], _Result], limit: float) -> _Result:
-    """Does something in a thread of its own, so that this one stays free for signals.
+    """Runs a function in a thread of its own, so that this one stays free for signals.
 
     Python handles signals between two steps of its main thread, so a handler would wait for a call
     of a library to end. If the time is over, or a handler raises, the call goes on in its thread,

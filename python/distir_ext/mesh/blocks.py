@@ -1,4 +1,4 @@
-"""Blocks of arrays on devices, computed by the native library, as for collectives.
+"""Computes which block of an array each device of a mesh holds, by the native library.
 
 Example: rows on the second axis of a mesh (2, 2) of devices 4 to 7::
 

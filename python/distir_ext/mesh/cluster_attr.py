@@ -1,4 +1,4 @@
-"""The attribute of a module that states its cluster."""
+"""Stores a cluster in a module attribute, which later passes read."""
 
 from __future__ import annotations
 

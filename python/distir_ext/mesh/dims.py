@@ -177,7 +177,7 @@ def short_entry(dim: Dim) -> DimEntry:
 
 
 def check_axes(entity: str, names: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses axes that a mesh does not have.
+    """Raises an error for axes that a mesh does not have.
 
     Raises:
         ValueError: Names the first of them, and those that are like it.

@@ -1,4 +1,4 @@
-"""Meshes and shardings as JAX, PyTorch, TVM and NumPy state them, read as plain data.
+"""Reads meshes and shardings of JAX, PyTorch, TVM and NumPy as plain data.
 
 Nothing of JAX or PyTorch is imported: their objects are known by what they offer.
 """

@@ -1,4 +1,4 @@
-"""The meshes of a pipeline's stages."""
+"""Splits a mesh along one axis into the meshes of a pipeline's stages."""
 
 from __future__ import annotations
 

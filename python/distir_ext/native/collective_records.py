@@ -1,4 +1,4 @@
-"""Records of collectives and operators of experts, as the native library states them.
+"""Reads the native library's records of collectives and of operators of experts.
 
 ``src/abi/collective.cc`` is the one list of their names. Code asks a record, or writes
 ``names.all_reduce`` for a certain one; no other module has a collective's name as a string.

@@ -1,4 +1,4 @@
-"""Targets for CPUs: the host's own instructions, and options for its workers."""
+"""Makes targets for CPUs: the host's own instructions, and options for its workers."""
 
 from __future__ import annotations
 

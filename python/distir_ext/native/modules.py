@@ -8,7 +8,7 @@ import tvm
 
 
 def check_module(mod: Any) -> None:
-    """Refuses what is no module.
+    """Raises TypeError unless a value is an IRModule.
 
     Args:
         mod: The value that a user passed as a module.

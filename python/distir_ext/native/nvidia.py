@@ -1,4 +1,4 @@
-"""CUDA from Python: its compiler, NVIDIA's libraries in packages, and TVM's part for it.
+"""Finds CUDA's compiler and NVIDIA's libraries in packages, and TVM's part for CUDA.
 
 TVM compiles CUDA source with NVRTC or nvcc, when it builds for a GPU of this machine or loads
 what another one has built; without a GPU it keeps the source. It looks for headers beside nvcc.
@@ -80,7 +80,7 @@ def resolve_target(target: Any) -> Any:
 
 
 def check_architecture(arch: str) -> None:
-    """Refuses an architecture that the CUDA compiler does not know.
+    """Raises an error for an architecture that the CUDA compiler does not know.
 
     Without a compiler, one that CUDA 13 has dropped: there may be a later one where it is loaded.
 

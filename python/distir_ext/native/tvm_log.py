@@ -1,4 +1,4 @@
-"""Warnings that TVM's C++ code prints while it compiles, brought to Python's logging."""
+"""Forwards warnings of TVM's C++ code to Python's logging while a program compiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays whose shards are on the workers."""
+"""Handle of an array whose shards are on the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TVM's parameter files, which ``tvm.runtime.save_param_dict_to_file`` writes.
+"""Reads TVM's parameter files, which ``tvm.runtime.save_param_dict_to_file`` writes.
 
 A file is a magic number, the names, and as many tensors, each with a magic number, device, rank,
 dtype, shape and size before its elements; all of it little-endian.

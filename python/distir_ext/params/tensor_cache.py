@@ -1,4 +1,4 @@
-"""TVM's tensor caches, which ``tvm.contrib.tvmjs.dump_tensor_cache`` writes.
+"""Reads TVM's tensor caches, which ``tvm.contrib.tvmjs.dump_tensor_cache`` writes.
 
 A cache is a directory with an index, ``tensor-cache.json`` (``ndarray-cache.json`` in earlier
 versions of TVM), and files of raw elements. Tensors of the format ``f32-to-bf16`` are float32 of

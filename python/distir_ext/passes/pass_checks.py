@@ -1,4 +1,4 @@
-"""Passes of TVM that cannot run between PropagateSharding and LowerDistIR, said in one error."""
+"""Reports passes of TVM that cannot run between PropagateSharding and LowerDistIR, in one error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CheckPasses:
         self.broken = broken
 
     def run_before_pass(self, mod: Any, info: tvm.transform.PassInfo) -> None:
-        """Refuses a pass that cannot run on DTensors."""
+        """Raises an error for a pass that cannot run on DTensors."""
         name = str(info.name)
         if name in _NEEDS and (reached := _phase_of_dtensors(mod)):
             raise ValueError(

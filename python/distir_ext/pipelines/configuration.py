@@ -1,4 +1,4 @@
-"""Pipelines as configurations state them, in YAML or as mappings.
+"""Reads pipelines of passes from configurations, in YAML or as mappings.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Parts of a listing of redistributions: rows with causes and suggestions."""
+"""Result classes of ``reshards``: redistributions with causes and suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that the number of shards does not divide, and the nearest sizes that it does."""
+"""Finds extents that the number of shards does not divide, and the nearest ones that it does."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class ArgumentCutter:
         return Cut(spec.blocks, by_block)
 
     def read_stored(self, cuts: Sequence[Any]) -> None:
-        """Has each worker read its parts of arrays in files.
+        """Makes each worker read its parts of arrays in files.
 
         Args:
             cuts: Values by device; lists have one for each field.

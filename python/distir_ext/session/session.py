@@ -161,7 +161,7 @@ class Session:
         )
 
     def _announce(self, workers: Workers) -> None:
-        """Has :meth:`close` find workers that are starting."""
+        """Registers workers that are starting, so that :meth:`close` ends them."""
         with self._lock:
             self._starting = workers
             is_late = self._num_closes != self._closes_before

@@ -80,7 +80,7 @@ class Statistics(Printed):
         return max(self._by_device(lambda each: each.calls).values(), default=0)
 
     def of_function(self, name: str) -> Statistics:
-        """Those of one function.
+        """The statistics of one function.
 
         Args:
             name: A function of the program, as ``"main"``.
@@ -95,7 +95,7 @@ class Statistics(Printed):
         return Statistics(found)
 
     def of_devices(self, *device_ids: int) -> Statistics:
-        """Those of some devices.
+        """The statistics of some devices.
 
         Args:
             device_ids: Ids of devices. Of one that has sent nothing there is nothing.

@@ -135,7 +135,7 @@ def _keep(
     cuts: Mapping[ParamSpec, Any],
     takers: Mapping[tuple[int, ...], set[ParamSpec]],
 ) -> dict[ParamSpec, Mapping[int, Any]]:
-    """Has the workers cut their shards of some weights; what they hold then."""
+    """Makes the workers cut their shards of some weights, and returns what they hold then."""
     groups = [
         Takers(ranks, frozenset(i for i, param in enumerate(cuts) if param in taken))
         for ranks, taken in takers.items()

@@ -61,7 +61,7 @@ class Sharding(Shown):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension is cut."""
+        """Number of parts that each dimension is cut into."""
         return self.spec.parts
 
     @property

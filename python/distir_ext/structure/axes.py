@@ -48,17 +48,17 @@ class LayerAxes:
 
     @property
     def layer(self) -> tuple[str, ...]:
-        """Those over which a layer is sharded."""
+        """The axes over which a layer is sharded."""
         return tuple(self._ends)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Those over which experts are."""
+        """The axes over which experts are sharded."""
         return tuple(axis for axis, end in self._ends.items() if end <= self._groups)
 
     @property
     def per_group(self) -> tuple[str, ...]:
-        """Those over which one expert is."""
+        """The axes over which each expert is sharded."""
         return tuple(axis for axis, end in self._ends.items() if end > self._groups)
 
     def divide(self, count: int, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class LayerAxes:
 
 
 def shards_of(units: int, devices: int) -> int:
-    """Into how many shards some units are divided over devices.
+    """Number of shards into which some units are divided over devices.
 
     As many as divide both, so that devices share shards: 12 units over 8 devices are 4 shards of 3.
     Where none does, shards are of different sizes: 8 units over 3 devices are 3, 3 and 2.

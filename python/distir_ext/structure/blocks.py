@@ -362,7 +362,7 @@ class _BlockWriter(FunctionWriter):
     def _want(
         self, operand: relax.Expr, place: int, sizes: tuple[int, ...], causes: frozenset[str]
     ) -> bool:
-        """Has the weight that an operand is cut from the next run on; False if it is none."""
+        """Notes that the next run cuts the weight behind an operand; False if it is no weight."""
         view = self._weights.views.get(operand)
         dim = view.dims[place] if view is not None else None
         if view is None or dim is None or str(view.param.name) in self._cuts:

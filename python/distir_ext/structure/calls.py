@@ -1,4 +1,4 @@
-"""Factor rules of calls, and calls rewritten for tensors of other sizes.
+"""Computes factor rules of calls, and rewrites calls for tensors of other sizes.
 
 ``docs/rules.md`` explains factor rules. For ``matmul`` of (8, 16) and (16, 32)::
 

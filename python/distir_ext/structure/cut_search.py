@@ -169,7 +169,7 @@ class CutSearch:
         return weight
 
     def _join(self, weight: tuple[str, int], other: tuple[str, int]) -> None:
-        """Has two weights, of which elements meet one by one, cut alike."""
+        """Makes two weights cut alike, whose elements meet one by one."""
         first, second = self._first(weight), self._first(other)
         if first != second:
             self._with[second] = first

@@ -1,4 +1,4 @@
-"""Functions of modules that are equal but for the devices that communicate, and for names."""
+"""Finds functions that are equal but for names and the devices that communicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic sizes of a module, and numbers for them."""
+"""Lists the symbolic sizes of a module, and replaces them by numbers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ELSEWHERE = {
 
 
 def check_name(plan: str) -> None:
-    """Refuses other names.
+    """Raises ValueError unless a plan has this name.
 
     Raises:
         ValueError: There is no plan of this name.

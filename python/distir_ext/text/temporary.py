@@ -1,4 +1,4 @@
-"""Folders for temporary files, for workers that are processes."""
+"""Makes temporary folders; if none can be written, the error says what to set."""
 
 from __future__ import annotations
 

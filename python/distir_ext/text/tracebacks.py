@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Has what a function raises look as if it was raised by the function itself.
+    """Cuts internal frames from errors that a function raises.
 
     What an error says has names of files and other programs, which terminals would obey, which
     would begin lines, or which are long: :func:`make_printable` makes text of them.

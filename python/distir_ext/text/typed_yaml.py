@@ -1,4 +1,4 @@
-"""Values of YAML as the types that are expected, with errors that say where."""
+"""Converts YAML values to the types that are expected; errors name file and line."""
 
 from __future__ import annotations
 

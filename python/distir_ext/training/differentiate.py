@@ -1,4 +1,4 @@
-"""Gradients of a scalar, by TVM's Gradient, with errors that name what has none."""
+"""Computes gradients of a scalar by TVM's Gradient; errors name operators without a gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of operators that TVM has none for, written with operators that shard.
+"""Defines gradients of operators for which TVM has none, with operators that shard.
 
 ``relax.transform.Gradient`` finds them as it finds TVM's own, by the attribute ``FPrimalGradient``
 of the operator. Of operators that TVM has gradients of, those stay, except where they fail.

@@ -1,4 +1,4 @@
-"""Training steps: of a forward function, its gradients and an optimiser, one function.
+"""Builds training steps: one function of the forward pass, its gradients and an optimiser.
 
 A forward function ``main(x, w)`` becomes a function of a state and a batch, both flat::
 

@@ -62,7 +62,7 @@ class Stream:
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Has everything from now on end within so many seconds; math.inf for no limit."""
+        """Sets the time limit in seconds for everything from now on; math.inf for none."""
         self._deadline = time.monotonic() + seconds
 
     def setblocking(self, blocks: bool) -> None:

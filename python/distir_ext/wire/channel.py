@@ -211,7 +211,7 @@ class FrameWriter:
 
 
 def _new_tensor(shape: tuple[int, ...], dtype: str) -> Any:
-    """In memory that earlier ones have left, since fresh memory takes longer than a copy."""
+    """A tensor in memory that earlier ones have left: fresh memory takes longer than a copy."""
     new_tensor = tvm_ffi.get_global_func("distir.runtime.new_host_tensor")
     return new_tensor(tvm_ffi.Shape(shape), dtype)
 

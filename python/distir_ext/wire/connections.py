@@ -1,4 +1,4 @@
-"""Connections between hosts: addresses, where hosts listen, and how a loss shows."""
+"""Parses addresses, listens on them, and sets TCP options of connections between hosts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def listen(address: str) -> socket.socket:
 
 
 def send_at_once(stream: socket.socket) -> None:
-    """Has a TCP connection send what is written to it without waiting for more.
+    """Makes a TCP connection send what is written to it without waiting for more.
 
     The other side would be told nothing for 40 ms after each of two short messages in a row, which
     a handshake has several of.
@@ -85,7 +85,7 @@ def send_at_once(stream: socket.socket) -> None:
 
 
 def keep_watch(stream: socket.socket, lost_after: float) -> None:
-    """Has the connection end when nothing is heard of the other side, whoever uses it.
+    """Makes a connection end when nothing is heard of the other side, whoever uses it.
 
     Args:
         stream: A TCP connection.

@@ -13,7 +13,7 @@ _NUMBERS = (0, 1, 2)
 
 
 def open_closed_ones() -> None:
-    """Has each of the three lead to ``/dev/null`` if it is closed.
+    """Opens each of the three as ``/dev/null`` if it is closed.
 
     Called before descriptors are opened that other processes get, or that stay open.
     """

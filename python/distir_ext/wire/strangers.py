@@ -19,7 +19,7 @@ _NETWORK_BITS = 64
 
 
 def most_strangers() -> int:
-    """As many as leave most of the process's descriptors to sessions."""
+    """The most connections without a token: most descriptors are left to sessions."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return MOST_STRANGERS
@@ -66,7 +66,7 @@ class Strangers:
 
 
 def network_of(address: str) -> str:
-    """Those addresses that one owner has, as far as can be told."""
+    """The network of an address: addresses that probably have one owner."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))

@@ -118,12 +118,12 @@ class Tls:
         return bytes(tvm_ffi.get_global_func("distir.runtime.tls_binding")(self.native))
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As of a socket that does not block."""
+        """Reads as a socket that does not block."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         return self._checked(self._read(self.native, address, buffer.nbytes))
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:
-        """As of a socket that does not block; what was not sent has to be sent next."""
+        """Writes as a socket that does not block; what was not sent has to be sent next."""
         if not self._stage:
             self._stage = bytearray(_STAGE_BYTES)
         size = 0

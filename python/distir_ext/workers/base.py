@@ -209,7 +209,7 @@ class Workers(Lifecycle):
         return self._sets.setdefault(found, found)
 
     def add_holder(self, holder: Holder) -> None:
-        """Has a holder, which is not kept, let go when the workers end."""
+        """Registers a holder, by a weak reference, that lets go when the workers end."""
         self._holders.add(holder)
         if not self.is_open:
             holder.let_go()
@@ -374,7 +374,7 @@ class Workers(Lifecycle):
 
     @abstractmethod
     def let_go_of_files(self) -> None:
-        """Has the workers unmap files in memory that they have written or read."""
+        """Makes the workers unmap files in memory that they have written or read."""
 
     @abstractmethod
     def load(self, exe: Any, module: Any) -> Any:

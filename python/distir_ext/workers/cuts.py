@@ -135,7 +135,7 @@ def _has_all(value: Mapping[int, Any], devices: frozenset[int]) -> bool:
 
 
 def cuts_of(kind: type[T], values: Iterable[Any]) -> Iterator[T]:
-    """Those of one kind among what devices get of values, and among the fields of lists."""
+    """Yields values of one kind, also among the fields of lists."""
     for value in values:
         if isinstance(value, kind):
             yield value

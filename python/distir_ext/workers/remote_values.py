@@ -1,4 +1,4 @@
-"""References of a controller to objects that lie with workers in other processes."""
+"""References of the controller to objects that worker processes hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of programs in Graphviz's DOT language."""
+"""Prints graphs of programs in Graphviz's DOT language."""
 
 from __future__ import annotations
 

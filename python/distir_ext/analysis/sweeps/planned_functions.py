@@ -26,7 +26,7 @@ class PlannedFunction:
 
 
 class FunctionPlanner:
-    """Has TVM fuse and plan the functions of modules.
+    """Runs TVM's fusion and memory planning on the functions of modules.
 
     Args:
         target: Target that ``dx.build`` would compile for.

@@ -52,7 +52,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class DeviceGroup:
-    """Devices that do the same at the same times, and when; arrays have a row for each event."""
+    """Devices that do the same at the same times; arrays have a row for each of their events."""
 
     device_ids: tuple[int, ...]
     """Ids, ascending."""

@@ -1,4 +1,4 @@
-"""Timelines as traces, with arrows from senders to receivers.
+"""Writes timelines as traces for Perfetto, with arrows from senders to receivers.
 
 An arrow is a pair of flow events ("s", "f") with one id.
 """

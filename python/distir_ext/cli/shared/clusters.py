@@ -1,4 +1,4 @@
-"""The option ``--cluster``: a known device, a file, or this host."""
+"""Adds and reads the option ``--cluster``: a known device, a file, or this host."""
 
 from __future__ import annotations
 

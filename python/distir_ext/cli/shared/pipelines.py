@@ -1,4 +1,4 @@
-"""The arguments that choose the passes that run."""
+"""Adds and reads the arguments that choose which passes run."""
 
 from __future__ import annotations
 

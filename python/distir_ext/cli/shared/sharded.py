@@ -183,7 +183,7 @@ def sharded_program(options: argparse.Namespace) -> tvm.IRModule:
 
 
 def check_sizes(mod: tvm.IRModule) -> None:
-    """Refuses a module of which not all sizes are numbers.
+    """Raises an error for a module with symbolic sizes that have no number.
 
     Raises:
         ValueError: It has symbolic sizes.

@@ -55,7 +55,7 @@ def _takes_bfloat16(func: Any) -> bool:
 
 @contextlib.contextmanager
 def _taken_for_float16() -> Iterator[None]:
-    """For what this thread schedules."""
+    """Lets TVM's schedule take bfloat16 for float16 in this thread, until the block ends."""
     from tvm.s_tir.tensor_intrin import cuda
 
     with _lock:

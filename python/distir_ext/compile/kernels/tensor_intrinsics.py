@@ -75,7 +75,7 @@ def _may_use_them(mod: tvm.IRModule) -> bool:
 
 @contextlib.contextmanager
 def _frames_without_lines() -> Iterator[None]:
-    """For this thread; others may parse classes meanwhile."""
+    """Gives this thread stack frames without source lines; others may parse classes meanwhile."""
     importing = threading.get_ident()
 
     def stack(context: int = 1) -> list[inspect.FrameInfo]:

@@ -1,4 +1,4 @@
-"""Models of users, to be verified: files, and classes and configurations of transformers."""
+"""Loads users' models for verification: files, classes or configurations of transformers."""
 
 from __future__ import annotations
 

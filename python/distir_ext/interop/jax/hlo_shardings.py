@@ -236,7 +236,7 @@ def _open_dims(op: Operation) -> tuple[int, ...]:
 
 
 def _check_unpartitioned(module: Any) -> None:
-    """Refuses a module that GSPMD has partitioned, whose values are those of one device."""
+    """Raises an error if GSPMD has partitioned a module: its values are those of one device."""
     for name in _PARTITIONED:
         if name in module.operation.attributes:
             raise ValueError(

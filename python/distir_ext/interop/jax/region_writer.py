@@ -33,7 +33,7 @@ class _Around(NamedTuple):
 
 
 class RegionWriter:
-    """Has values enter and leave regions. The writer of a function is one.
+    """Writes how values enter and leave regions; base class of the writer of a function.
 
     Args:
         program: The program that the function belongs to.
@@ -60,7 +60,7 @@ class RegionWriter:
 
     @contextmanager
     def inside(self, region: Region, parts: set[relax.Expr] | None = None) -> Iterator[None]:
-        """While the operations of a region are written.
+        """Makes a region the current one, while its operations are written.
 
         Args:
             region: The region.
@@ -75,14 +75,14 @@ class RegionWriter:
 
     @contextmanager
     def entering(self, region: Region) -> Iterator[None]:
-        """While a value enters a region by a custom call, or is said to be in it."""
+        """Makes a region the current one, which a value enters by a custom call or a constraint."""
         self._around.setdefault(region, _Around(self.region, self._parts))
         with self.inside(region, self._values_of.setdefault(region, set())):
             yield
 
     @contextmanager
     def leaving(self) -> Iterator[Region]:
-        """While a value leaves the region that it has entered by a custom call.
+        """Makes the region around the current one, for a value that leaves it by a custom call.
 
         Raises:
             UnsupportedError: It has entered none in this function.
@@ -99,7 +99,7 @@ class RegionWriter:
 
     @contextmanager
     def with_values(self, values: Iterable[Any]) -> Iterator[None]:
-        """While what is computed of values is written: in the region that they have entered."""
+        """Makes the region that values have entered the current one, to write what uses them."""
         regions: list[Region] = []
         if self._values_of:
             exprs = {getattr(each, "base", each) for each in values}

@@ -1,4 +1,4 @@
-"""Groups of values that are sharded alike: Shardy's ``sharding_group``, GSPMD's ``shard_as``."""
+"""Ties values to one sharding by group: Shardy's ``sharding_group``, GSPMD's ``shard_as``."""
 
 from __future__ import annotations
 

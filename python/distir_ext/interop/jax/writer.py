@@ -236,7 +236,7 @@ class Writer(RegionWriter):
             self._stand_in(op)
 
     def _as_used(self, op: Operation) -> AbstractContextManager[None]:
-        """While an operation is written: in the region that its result is said to be in next.
+        """Makes the region that an operation's result is said to be in next the current one.
 
         A function that reads the number of a device is called with nothing that has entered it.
         """

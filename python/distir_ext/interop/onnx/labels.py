@@ -1,4 +1,4 @@
-"""Labels of ONNX nodes for error messages."""
+"""Makes labels of ONNX nodes for error messages."""
 
 from __future__ import annotations
 

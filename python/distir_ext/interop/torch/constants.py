@@ -1,4 +1,4 @@
-"""Constant folding of values that depend on neither inputs nor parameters.
+"""Folds constants: values that depend on neither inputs nor parameters.
 
 Models of transformers compute masks, positions and rotary angles from the shape of their inputs,
 with operators on booleans and integers. With static shapes these are constants: they are computed

@@ -1,4 +1,4 @@
-"""Fully sharded weights (FSDP, ZeRO 3): each parameter by its largest dimension, and the batch."""
+"""States the plan FSDP (ZeRO 3): the largest dimension of each parameter, and the batch."""
 
 from __future__ import annotations
 

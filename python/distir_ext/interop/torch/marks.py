@@ -75,7 +75,7 @@ class Marker:
 
     @contextlib.contextmanager
     def on(self, model: torch.nn.Module) -> Iterator[None]:
-        """Has the modules of a model mark their values, until the block ends."""
+        """Makes the modules of a model mark their values, until the block ends."""
         modules = dict(model.named_modules())
         handles = []
         for name in dict.fromkeys(value.module for value in self._layouts):

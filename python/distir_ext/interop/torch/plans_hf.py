@@ -1,4 +1,4 @@
-"""Plans of transformers: from styles by name of a module or parameter to dims of parameters.
+"""Converts plans of transformers, which give modules a style, to dims of parameters.
 
 A configuration has them as ``base_model_tp_plan`` and ``base_model_ep_plan``, a model as
 ``tp_plan`` and ``ep_plan``. A rule of a module holds for its own parameters. torch keeps the weight

@@ -1,4 +1,4 @@
-"""States the plan ``"tp"`` of a model from :mod:`distir_ext.annotate.structure`."""
+"""States the plan ``"tp"`` of a torch model, found by :mod:`distir_ext.annotate.structure`."""
 
 from __future__ import annotations
 

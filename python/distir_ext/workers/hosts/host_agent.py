@@ -303,7 +303,7 @@ class _HostedSession:
             self._changed.notify_all()
 
     def interrupt(self) -> None:
-        """Has :meth:`serve` return."""
+        """Makes :meth:`serve` return."""
         interrupt(self._line.raw)
 
     def serve(self) -> None:

@@ -200,7 +200,7 @@ class Generator:
         return ModelOutput(logits=logits[:, None], **{self._layout.cache_name: cache})
 
     def _start(self, cache: WorkerCache, rows: int, given: Mapping[str, Any]) -> None:
-        """Has the workers make caches for so many sequences, and encode what an encoder takes."""
+        """Makes caches for so many sequences on the workers, and encodes what an encoder takes."""
         layout = self._layout
         cache.valid = torch.zeros(rows, layout.generation.slots, dtype=torch.int64)
         encoded: list[dict[str, Any]] = []

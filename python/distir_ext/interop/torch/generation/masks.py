@@ -17,7 +17,7 @@ from transformers import masking_utils
 
 @contextlib.contextmanager
 def masks_of_slots(valid: torch.Tensor | None) -> Iterator[None]:
-    """Has models of transformers mask slots of caches, until the block ends.
+    """Makes transformers models compute masks over the slots of caches, until the block ends.
 
     Args:
         valid: int64 (batch, positions): 0 for padding; None if there are no positions.

@@ -259,7 +259,7 @@ def _encoder_inputs(
 def forward_is(
     model: torch.nn.Module, function: Callable[..., Any], names: Sequence[str]
 ) -> Iterator[None]:
-    """Has a model's ``forward`` be a function of inputs by name, until the block ends."""
+    """Replaces a model's ``forward`` by a function of named inputs, until the block ends."""
 
     def forward(**given: Any) -> Any:
         return function(**given)
