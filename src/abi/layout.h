@@ -127,7 +127,7 @@ class Neighbours {
 class Holders {
  public:
   Holders(const Neighbours& neighbours, DeviceList all);
-  /*! \brief Those that are nearest to a device, sorted by id. Of two such lists, either both are
+  /*! \brief The holders nearest to a device, sorted by id. Of two such lists, either both are
    * the same or they have different first devices or sizes. */
   DeviceList NearestTo(int64_t device) const;
 

@@ -1,4 +1,5 @@
-// Computes from a segment plan the pieces that one device sends and receives along a dimension.
+// Computes the pieces that one device sends and receives when segments move along a dimension. Also
+// reads and writes segment plans, which state such a move, as JSON.
 #include "abi/segment_plan.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Computes from a transfer plan the boxes that one device sends and receives between two layouts.
+// Computes the boxes that one device sends and receives when a tensor moves between two layouts.
+// Also reads and writes transfer plans, which state such a move, as JSON.
 #include "abi/transfer_plan.h"
 
 #include <algorithm>

@@ -72,8 +72,9 @@ struct SentShare {
 class TransferPlanner {
  public:
   explicit TransferPlanner(const TransferPlan& plan);
-  /*! \brief In time linear in its pieces, where all devices are equally near. Otherwise a block of
-   * which several holders are equally near is looked at with all devices that want it. */
+  /*! \brief The boxes that a device sends and receives. Takes time linear in its pieces, where all
+   * devices are equally near. Otherwise a block of which several holders are equally near is looked
+   * at with all devices that want it. */
   TransferPart PartOf(int64_t device) const;
   /*! \brief Parts that the holders of a block of the source send. Takes time linear in the holders
    * if there is one, or if all devices are equally near and want equal parts of the block;

@@ -1,4 +1,5 @@
-// The steps of programs as plain data, and the passes that legalise equal calls once.
+// Registers functions for Python's analyses: steps of programs as plain data, equal functions,
+// times of collectives, and passes that legalise equal operator calls once.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>

@@ -1,4 +1,4 @@
-// Keeps the kernels that LegalizeOps made of operators, and reuses them for later modules.
+// Caches kernels that LegalizeOps made of operators, and writes them into later modules.
 #include "analysis/legalized_operators.h"
 
 #include <string>

@@ -1,7 +1,7 @@
 /*!
  * \file analysis/program_steps.h
- * \brief Steps of a worker and the memory that it holds meanwhile, read off the program for TVM's
- * virtual machine: kernels write to tensors in storages that StaticPlanBlockMemory has planned.
+ * \brief Lists the steps of a worker's program, with the memory that is held during each. Input is
+ * a module after StaticPlanBlockMemory: kernels write to tensors in planned storages.
  *
  * Memory: a storage, a tensor that is allocated alone, or the result of a packed function or a call
  * is held from where it is made to the last use of anything that lies in it: tensors of a storage,
@@ -51,8 +51,8 @@ struct Step {
   std::unique_ptr<Body> on_true, on_false;  // of a branch
 };
 
-/*! \brief In place of a step: what a function gets from its caller, a side of a branch from
- * outside.
+/*! \brief Index in place of a step, for what a function gets from its caller, or a side of a branch
+ * from outside.
  */
 constexpr int kEntry = -1;
 

@@ -1,12 +1,11 @@
 /*!
  * \file analysis/step_names.h
- * \brief Lists the result names of a program's calls in the order of TVM's virtual machine, which
- * maps executed steps to variables of the lowered module.
+ * \brief Lists the callee and the result of each call of a program, in the order in which TVM's
+ * virtual machine runs them. Profiles map executed steps to variables by this list.
  *
- *     y = call_tir(fused_matmul_relu, (x, w))        ["fused_matmul_relu", "y"],
- *     z = call_dps_packed("distir.runtime.all_reduce", (y, ..))
- *                                              ->    ["distir.runtime.all_reduce", "z"]
- *     if c: ..                                       ["", "v", [of one side], [of the other]]
+ *     y = call_tir(fused_matmul_relu, (x, w))                    ["fused_matmul_relu", "y"]
+ *     z = call_dps_packed("distir.runtime.all_reduce", (y,))  -> ["distir.runtime.all_reduce", "z"]
+ *     v = if c: .. else: ..                                      ["", "v", [true ..], [false ..]]
  */
 #ifndef DISTIR_ANALYSIS_STEP_NAMES_H_
 #define DISTIR_ANALYSIS_STEP_NAMES_H_

@@ -1,6 +1,6 @@
 /*!
  * \file autoshard/callback.h
- * \brief Asks a function of Python whether a search ends.
+ * \brief Calls a Python function that may stop a search early.
  */
 #ifndef DISTIR_AUTOSHARD_CALLBACK_H_
 #define DISTIR_AUTOSHARD_CALLBACK_H_

@@ -35,7 +35,7 @@ class Dual {
   /*! \brief The choice that the last pass made on its way. */
   const Choice& choice() const { return choice_; }
   const std::vector<double>& prices() const { return prices_; }
-  /*! \brief For each strategy the best bound for choices that have it. */
+  /*! \brief Best lower bound, by strategy, of the choices that have it. */
   const std::vector<double>& bounds() const { return bounds_; }
 
  private:

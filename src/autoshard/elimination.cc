@@ -1,4 +1,4 @@
-// Adds up costs of a node and its two edges, strategy by strategy.
+// Eliminates a node with two edges: its least cost for each pair of its neighbours' strategies.
 #include "autoshard/elimination.h"
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace distir::autoshard {
 
 namespace {
 
-/*! \brief In place of kInfinite: still forbidden when allowed costs below zero are added. */
+/*! \brief Doubles kInfinite: it stays forbidden when allowed costs below zero are added. */
 int64_t Forbidding(int64_t cost) { return cost >= kInfinite ? 2 * kInfinite : cost; }
 
 int64_t CostAt(const Neighbour& neighbour, int32_t mine, int32_t others) {

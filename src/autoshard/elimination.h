@@ -27,7 +27,7 @@ struct Neighbour {
   Sight sight = {nullptr, 0, 0};
 };
 
-/*! \brief By pair of strategies, row-major. */
+/*! \brief Least costs of an eliminated node by pair of its neighbours' strategies, row-major. */
 struct Eliminated {
   std::vector<int64_t> costs;
   std::vector<int16_t> best;  // -1 where all is forbidden

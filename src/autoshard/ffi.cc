@@ -1,4 +1,4 @@
-// The solver as a global function, which takes plain arrays.
+// Registers the solver of automatic sharding as a global function on plain arrays.
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>

@@ -1,6 +1,7 @@
 /*!
  * \file autoshard/graph.h
- * \brief A problem as arrays of floats, which message passing and local search read.
+ * \brief The nodes and edges of a problem as flat arrays of floats, for message passing and local
+ * search.
  */
 #ifndef DISTIR_AUTOSHARD_GRAPH_H_
 #define DISTIR_AUTOSHARD_GRAPH_H_

@@ -1,4 +1,4 @@
-// Computes cost and memory of a choice of strategies.
+// Computes the cost of a choice of strategies, and whether it keeps the limits of memory.
 #include "autoshard/problem.h"
 
 namespace distir::autoshard {

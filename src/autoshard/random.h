@@ -1,6 +1,6 @@
 /*!
  * \file autoshard/random.h
- * \brief Random numbers that are the same everywhere.
+ * \brief Random numbers that a seed determines, the same on every platform.
  */
 #ifndef DISTIR_AUTOSHARD_RANDOM_H_
 #define DISTIR_AUTOSHARD_RANDOM_H_

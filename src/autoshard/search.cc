@@ -1,4 +1,4 @@
-// Local search by block moves.
+// Improves a choice of strategies by local search: chooses the nodes of a tree again, at once.
 #include "autoshard/search.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Rounds of bounding, searching and reducing.
+// Solves a problem in rounds: raises the lower bound, searches a better choice, reduces the rest.
 #include "autoshard/solver.h"
 
 #include <algorithm>

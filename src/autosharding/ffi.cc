@@ -1,4 +1,5 @@
-// Automatic sharding of a program as a global function: module in, annotations and report out.
+// Registers the search for a plan as a global function: takes a module, a mesh and a cluster, and
+// returns a function that chooses annotations for a memory limit, with a report.
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>

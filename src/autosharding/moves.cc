@@ -1,4 +1,4 @@
-// Plans redistributions, and remembers how long they take.
+// Computes how long redistributions take, each planned once and cached.
 #include "autosharding/moves.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Finds the values whose annotations make propagation choose a plan.
+// Finds a small set of annotations from which propagation derives a chosen plan.
 #include "autosharding/statements.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Finds the counted work of each call.
+// Looks up the counted floating-point operations and bytes of each call.
 #include "autosharding/work.h"
 
 #include <tvm/ffi/error.h>

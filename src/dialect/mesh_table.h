@@ -69,7 +69,7 @@ struct ManualRegion {
 
 class MeshTable {
  public:
-  /*! \brief For types outside of a module, whose axes have no names. */
+  /*! \brief Makes a table for types outside of a module, whose axes have no names. */
   MeshTable() = default;
   /*! \throws ValueError if the names of a mesh do not fit it. */
   explicit MeshTable(const ir::IRModule& mod);

@@ -1,5 +1,5 @@
-// Lines that say why a variable is sharded as it is, for `distir_ext.explain`, and the moves of a
-// function, for `distir_ext.analysis.reshards`.
+// Registers functions for Python: the lines of `distir_ext.explain`, which say why a variable is
+// sharded as it is, and a function's moves for `distir_ext.analysis.reshards`.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>

@@ -1,4 +1,4 @@
-// Converts shardings to the digits that layouts state.
+// Converts shardings on a mesh to layouts (abi/layout.h), which runtime plans state.
 #include "mesh/layout.h"
 
 #include <tvm/ffi/error.h>

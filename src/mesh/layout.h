@@ -1,6 +1,6 @@
 /*!
  * \file mesh/layout.h
- * \brief Converts shardings to the plain numbers of plans.
+ * \brief Converts shardings on a mesh to layouts (abi/layout.h), which runtime plans state.
  */
 #ifndef DISTIR_MESH_LAYOUT_H_
 #define DISTIR_MESH_LAYOUT_H_

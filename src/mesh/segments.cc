@@ -1,4 +1,4 @@
-// Checks segments along a dimension.
+// Checks that segments stay within their tensors, and do not overlap in the result.
 #include "mesh/segments.h"
 
 #include <tvm/ffi/error.h>

@@ -1,6 +1,6 @@
 /*!
  * \file ops/image_layout.h
- * \brief Parallel dimensions of image operators: batch and channels.
+ * \brief Adds the parallel factors of image operators to a rule: batch and channels.
  */
 #ifndef DISTIR_OPS_IMAGE_LAYOUT_H_
 #define DISTIR_OPS_IMAGE_LAYOUT_H_

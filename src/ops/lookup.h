@@ -1,7 +1,7 @@
 /*!
  * \file ops/lookup.h
- * \brief Lookups in a table that is sharded along the dimension looked up, for decompositions that
- * have some among what they do. The results are partial sums; without axes the table is replicated.
+ * \brief Lookups in a table that is sharded along the dimension looked up, for decompositions of
+ * other operators. The results are partial sums; without axes the table is replicated.
  */
 #ifndef DISTIR_OPS_LOOKUP_H_
 #define DISTIR_OPS_LOOKUP_H_

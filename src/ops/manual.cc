@@ -1,5 +1,5 @@
-// Collectives of manual regions: every device sends the same part of its value, so they work on
-// shards along automatic axes as on full values.
+// Factor rules of the collectives in manual regions. Every device sends the same part of its value,
+// so shards along automatic axes are sent as full values are.
 #include "dialect/operators/manual.h"
 
 #include "abi/collective.h"

@@ -1,4 +1,4 @@
-// Operators without a rule, each with the reason: they stand in the table so that it is complete.
+// Operators that are always replicated, each with the reason, so that the table is complete.
 #include "ops/family.h"
 
 namespace distir::ops {

@@ -1,6 +1,6 @@
 /*!
  * \file support/contains.h
- * \brief Membership in a list.
+ * \brief Tests whether a list contains an item.
  */
 #ifndef DISTIR_SUPPORT_CONTAINS_H_
 #define DISTIR_SUPPORT_CONTAINS_H_

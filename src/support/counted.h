@@ -1,6 +1,6 @@
 /*!
  * \file support/counted.h
- * \brief Text of counts in messages.
+ * \brief Prints a number with its noun, for messages: "1 axis", "2 axes".
  */
 #ifndef DISTIR_SUPPORT_COUNTED_H_
 #define DISTIR_SUPPORT_COUNTED_H_

@@ -1,6 +1,6 @@
 /*!
  * \file support/dtypes.h
- * \brief Names and kinds of common dtypes.
+ * \brief Constants for common dtypes, and tests of their kind.
  */
 #ifndef DISTIR_SUPPORT_DTYPES_H_
 #define DISTIR_SUPPORT_DTYPES_H_

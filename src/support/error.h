@@ -1,6 +1,6 @@
 /*!
  * \file support/error.h
- * \brief Text of errors.
+ * \brief Conventions and wording of error messages.
  *
  * A user's mistake is TVM_FFI_THROW(ValueError) << ...; the message names the entity and, where
  * there is a choice, what would have been accepted. TVM_FFI_ICHECK is for states that no input can

@@ -1,6 +1,6 @@
 /*!
  * \file support/in_order.h
- * \brief List whose items a walk takes in order.
+ * \brief Reads the items of a list one by one, in step with a walk over something else.
  *
  * Worked example: a call takes (x, (y, z)) and has a sharding for each tensor, [a, b, c]. A walk
  * over the arguments, tuples flattened, takes a for x, b for y and c for z.

@@ -1,6 +1,6 @@
 /*!
  * \file support/words.h
- * \brief Keys of tables, written as numbers.
+ * \brief Hash-table keys that are lists of numbers.
  *
  * Two keys are equal exactly if all of their words are, so a key must have lengths and kinds among
  * its words where lists follow each other. An object stands in it by its address: whoever keeps the

@@ -1,7 +1,7 @@
 /*!
  * \file unfuse/candidate.h
- * \brief An operator that statements of a kernel may be: TVM makes its kernel, to be sure of it
- * (unfuse/operator_kernels.h).
+ * \brief Operator that statements of a kernel may compute. TVM makes its kernel, which must be
+ * equal to the statements (unfuse/operator_kernels.h).
  */
 #ifndef DISTIR_UNFUSE_CANDIDATE_H_
 #define DISTIR_UNFUSE_CANDIDATE_H_

@@ -15,7 +15,7 @@
 
 namespace distir::unfuse {
 
-/*! \brief Those that a statement of a kernel looks like. */
+/*! \brief Lists the operators that a statement of a kernel may be. */
 Candidates MovesOfElements(const ir::PrimFunc& kernel, const ir::Stmt& stmt);
 
 }  // namespace distir::unfuse

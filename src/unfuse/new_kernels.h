@@ -1,6 +1,6 @@
 /*!
  * \file unfuse/new_kernels.h
- * \brief Kernels of a module, and those that a pass derives from them.
+ * \brief Adds kernels that a pass makes to a module, one for equal kernels.
  */
 #ifndef DISTIR_UNFUSE_NEW_KERNELS_H_
 #define DISTIR_UNFUSE_NEW_KERNELS_H_

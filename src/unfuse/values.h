@@ -1,6 +1,7 @@
 /*!
  * \file unfuse/values.h
- * \brief Values of an annotated module: tensors, or DTensors where shardings are stated.
+ * \brief Reads the types of values in an annotated module: tensors, or DTensors where shardings are
+ * stated.
  */
 #ifndef DISTIR_UNFUSE_VALUES_H_
 #define DISTIR_UNFUSE_VALUES_H_

@@ -15,7 +15,7 @@
 
 namespace distir::unfuse {
 
-/*! \brief Those that the statements of a kernel look like from `begin` on. */
+/*! \brief Lists the operators that the statements of a kernel, from `begin` on, may be. */
 Candidates Windows(const std::vector<ir::Stmt>& statements, size_t begin);
 
 }  // namespace distir::unfuse

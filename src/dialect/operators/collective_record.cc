@@ -1,4 +1,4 @@
-// Operators and their records: looking them up, and entering them.
+// Registers the collective operators of R.dist and R.ccl, and looks up their records.
 #include "dialect/operators/collective_record.h"
 
 #include <string>

@@ -1,5 +1,5 @@
-// Maxima that begin at minus infinity, minima at infinity: schedules may split and combine these,
-// as they do TVM's own, which begin at the least and the greatest finite number.
+// Lets TVM's schedules split maxima that begin at minus infinity, and minima at infinity. TVM
+// itself knows only extremes that begin at the least and the greatest finite number.
 #include <limits>
 
 #include "ir/tir_node.h"

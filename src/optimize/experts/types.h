@@ -1,6 +1,6 @@
 /*!
  * \file optimize/experts/types.h
- * \brief Types of values that are computed row by row, and these in other shapes.
+ * \brief Types of values that have a row per token, and reshapes of such values.
  */
 #ifndef DISTIR_OPTIMIZE_EXPERTS_TYPES_H_
 #define DISTIR_OPTIMIZE_EXPERTS_TYPES_H_

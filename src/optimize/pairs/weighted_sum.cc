@@ -22,7 +22,7 @@ const std::set<std::string> kKeepZeros = {
     "relax.nn.gelu", "relax.nn.gelu_tanh", "relax.nn.relu", "relax.nn.silu",
     "relax.sqrt",    "relax.square",       "relax.tanh",
 };
-/*! \brief Those that are zero where any operand is; products along dimensions, too. */
+/*! \brief Operators that give zero where an operand is zero; products along dimensions, too. */
 const std::set<std::string> kProducts = {"relax.einsum", "relax.matmul", "relax.multiply"};
 
 /*! \brief True if a mask may be the operand of what looks like one: what is multiplied by it. */

@@ -51,7 +51,7 @@ class ShardRegion {
               const std::vector<EditableBinding*>& seeds, const Resharding& step, int dim,
               const std::unordered_map<const EditableBinding*, int>& order);
 
-  /*! \brief In program order, those left out included. */
+  /*! \brief The region's values in program order, those left out included. */
   const std::vector<RegionValue>& values() const { return values_; }
   /*! \brief The region's value of a variable, also if it was left out; null where there is none. */
   const RegionValue* Find(const ir::Expr& var) const;

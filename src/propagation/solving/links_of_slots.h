@@ -13,7 +13,7 @@
 
 namespace distir::propagation {
 
-/*! \brief In program order, each link once. */
+/*! \brief The links that touch each slot, in program order, each link once. */
 class LinksOfSlots {
  public:
   explicit LinksOfSlots(const Program& program) : begin_(program.slots.size() + 1, 0) {

@@ -52,7 +52,7 @@ class DigitTable {
   void Solve();
   /*! \brief The classes of a range, major to minor; no class for a range of size 1. */
   const std::vector<int>& ClassesOf(int range) const { return ranges_[range].classes; }
-  /*! \brief Those of several ranges, one after the other. */
+  /*! \brief The classes of several ranges, one after the other. */
   std::vector<int> ClassesOf(const std::vector<int>& ranges) const;
   int num_classes() const { return static_cast<int>(class_sizes_.size()); }
   /*! \brief Size of a class, -1 if symbolic. */

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/format_list.h
- * \brief Lists of numbers in messages: shapes, device ids. Example: "[4, 8]", "[]".
+ * \brief Prints lists of numbers in messages: shapes, device ids. Example: "[4, 8]", "[]".
  */
 #ifndef DISTIR_RUNTIME_KERNELS_FORMAT_LIST_H_
 #define DISTIR_RUNTIME_KERNELS_FORMAT_LIST_H_

@@ -42,7 +42,7 @@ using ReduceFunction = void (*)(const void* const* sources, int num_sources, int
 /*! \brief True if results are left in the caches, or are too large for them. */
 enum class ResultSize { kCached, kStreamed };
 
-/*! \brief For a result of so many bytes. */
+/*! \brief The size class of a result of so many bytes. */
 ResultSize ResultSizeOf(int64_t num_bytes);
 
 /*!

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/session/connecting.cc
- * \brief Steps before programs: workers connect to each other, and open groups.
+ * \brief Registers the first steps of a session: workers connect to each other, and open groups.
  *
  * Each is run by all workers of a session, make_address by one of them. They take time on backends
  * that connect processes or GPUs; on others they do nothing.

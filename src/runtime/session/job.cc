@@ -1,4 +1,4 @@
-// Holds one step of a session: functions, arguments and results. Lets the controller wait for it.
+// Holds one step of a session (functions, arguments, results); the controller can wait for it.
 #include "runtime/session/job.h"
 
 #include <tvm/ffi/reflection/registry.h>

@@ -1,6 +1,6 @@
 /*!
  * \file target/products/dispatch.h
- * \brief Makes calls of a library of the products that it computes.
+ * \brief Replaces contractions by calls of a library that computes them.
  */
 #ifndef DISTIR_TARGET_PRODUCTS_DISPATCH_H_
 #define DISTIR_TARGET_PRODUCTS_DISPATCH_H_

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/convolution/formats.h
- * \brief Numbers as tensors of a convolution have them, and the type they are computed in.
+ * \brief Compares the number format of a convolution's tensors with the type that it computes in.
  */
 #ifndef DISTIR_RUNTIME_KERNELS_CONVOLUTION_FORMATS_H_
 #define DISTIR_RUNTIME_KERNELS_CONVOLUTION_FORMATS_H_

@@ -155,7 +155,7 @@ class Forward {
     if (kExactTerms<In> == 0 && product != nullptr) Store(group, begin, end, product, false);
   }
 
-  /*! \brief Of a window in a tensor where those of a run are at equal distances. */
+  /*! \brief Offset of a window in a tensor where the windows of a run are at equal distances. */
   int64_t OffsetOf(int64_t window, ConvolutionTensor tensor, int64_t stride) const {
     return window / run_ * sizes_.batch.strides[tensor] + window % run_ * stride;
   }

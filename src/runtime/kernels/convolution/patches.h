@@ -1,7 +1,7 @@
 /*!
  * \file runtime/kernels/convolution/patches.h
- * \brief What the windows of a convolution look at, as a matrix: per window and element of the
- *        kernel one of the data, or zero in the padding.
+ * \brief Patches of a convolution as a matrix: for each window and each element of the kernel, the
+ * element of the data that it reads, or zero in the padding.
  *
  * The matrix is made in blocks that stay in a cache, so that a product of matrices reads them
  * there. Which of its sides is contiguous is chosen by which side can be copied in long runs.

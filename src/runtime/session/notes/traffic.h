@@ -62,7 +62,7 @@ class Traffic {
   void CountPieces(abi::Collective kind, const tvm::ffi::String& text, const TransferPlan& plan,
                    const tvm::ffi::TensorView* x, const tvm::ffi::TensorView* out);
 
-  /*! \brief In order of their first call. */
+  /*! \brief The counted flows, in order of their first call. */
   const std::vector<Flow>& flows() const { return flows_; }
   /*! \brief The flow that was counted last since this was asked, or -1. */
   int TakeLast();
