@@ -1,4 +1,5 @@
-// Writes a program as a problem of choosing a way for each call and a sharding for each tensor.
+// Writes a program as an optimisation problem: a way to compute each call, a sharding for each
+// tensor.
 #include "autosharding/model.h"
 
 #include <tvm/ffi/error.h>

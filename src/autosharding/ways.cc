@@ -1,4 +1,4 @@
-// Lists the ways to compute a call on a mesh.
+// Lists all ways to compute a call on a mesh: which factor of its rule has which mesh axes.
 #include "autosharding/ways.h"
 
 #include <algorithm>

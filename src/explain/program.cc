@@ -1,4 +1,5 @@
-// Reads a module of any phase into slots, links and moves for the explanations.
+// Reads shardings, links between them and redistributions from a module of any phase, for
+// explanations.
 #include "explain/program.h"
 
 #include <algorithm>

@@ -195,8 +195,8 @@ class SignatureWriter::TrueExtents {
       dividing_.Set(ir::SizeText(sizes[d]), reason);
     }
   }
-  /*! \brief Symbolic sizes that shards must divide, and what cannot be padded along them; empty where
-   * nothing was to be padded. */
+  /*! \brief Symbolic sizes that shards must divide, and what cannot be padded along them; empty
+   * where nothing was to be padded. */
   const ffi::Map<ffi::String, ffi::String>& dividing() const { return dividing_; }
 
   void Finish() const {

@@ -74,9 +74,9 @@ bool HasKnownPlace(const OpView& view) {
 }
 
 /*!
- * \brief Number of elements that a slice takes along its axis number `i`, of unknown extent, if they
- * are few; else 0. Without `assume_inbound` TVM types `x[:, S - 1:S]` as min(S, ..) elements; of the
- * first or the last one it is known that there is one.
+ * \brief Number of elements that a slice takes along its axis number `i`, of unknown extent, if
+ * they are few; else 0. Without `assume_inbound` TVM types `x[:, S - 1:S]` as min(S, ..) elements;
+ * of the first or the last one it is known that there is one.
  */
 int64_t FewOfUnknown(const OpView& view, size_t i, int dim) {
   if (StaticSizes(view.operands[0])[dim] >= 0) return 0;

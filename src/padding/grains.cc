@@ -1,4 +1,4 @@
-// Joins dimensions that must be padded alike, and finds the grain of each.
+// Joins dimensions that must be padded alike, and finds the unit in which each is cut (its grain).
 #include "padding/grains.h"
 
 #include <algorithm>

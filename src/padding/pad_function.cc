@@ -1,4 +1,4 @@
-// Rewrites one function with padded extents; fills tails where an operator reads them.
+// Rewrites one function with padded extents; fills the padding (tails) where operators read it.
 #include "padding/pad_function.h"
 
 #include <tvm/ffi/error.h>

@@ -1,4 +1,4 @@
-// Writes operators that fill the tails of padded tensors, and that change extents.
+// Writes operators that fill the padding (tails) of tensors, and that change extents.
 #include "padding/tail_writer.h"
 
 #include "dialect/mesh_table.h"

@@ -1,4 +1,4 @@
-// The way of a module from annotations to what workers run: one list, read top-down.
+// Lists the passes from annotations to the programs of workers, in the order in which they run.
 //
 // Each row is a tvm.transform.Pass of its name. A row that is "implied" is run by whatever comes
 // after it: Sequential([PropagateSharding(), LowerDistIR()]) is enough, as it is upstream. Rows are

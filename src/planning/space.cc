@@ -1,4 +1,5 @@
-// Numbers the shardings of a tensor by atoms of the mesh.
+// Numbers the shardings of a tensor as search nodes. They assign atoms, which are parts of mesh
+// axes, to dimensions (planning/planner.h).
 #include "planning/space.h"
 
 #include <utility>

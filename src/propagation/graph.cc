@@ -1,4 +1,4 @@
-// Builds the graph of slots and rules of a function.
+// Builds the propagation graph of a function: its tensors (slots), and the rules that link them.
 #include "propagation/graph.h"
 
 #include <tvm/ffi/error.h>

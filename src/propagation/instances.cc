@@ -1,4 +1,4 @@
-// Unfolds the calls of a program into instances that are solved together.
+// Unfolds a program along its calls: one instance of a function's graph for each call path.
 #include "propagation/instances.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Solves an unfolded program: first the mesh, then the axes of each slot. The contract is in
-// instances.h.
+// Solves an unfolded program: first the mesh of each tensor (slot), then its axes. The contract is
+// in instances.h.
 #include <algorithm>
 #include <deque>
 #include <set>

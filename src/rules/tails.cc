@@ -1,4 +1,4 @@
-// Decides which factors of a call may be padded, and which fill their padding needs.
+// Decides which factors of a call may be padded, and what their padding (tails) must hold.
 #include "rules/tails.h"
 
 #include <algorithm>

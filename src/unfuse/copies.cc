@@ -1,4 +1,4 @@
-// Reads statements that copy elements from places linear in the index.
+// Reads kernel statements that copy elements, each from an index that is linear in the target's.
 #include "unfuse/copies.h"
 
 #include "ir/symbolic.h"

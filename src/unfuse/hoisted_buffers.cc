@@ -1,4 +1,4 @@
-// Moves allocations by statement to the block of the kernel.
+// Moves buffers that a kernel allocates by a statement to the block of the kernel.
 #include "unfuse/hoisted_buffers.h"
 
 #include <vector>

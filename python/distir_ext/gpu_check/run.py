@@ -1,4 +1,4 @@
-"""Runs all sections, and prints their findings."""
+"""Runs the sections of ``distir gpu-check``, and prints their findings."""
 
 from __future__ import annotations
 

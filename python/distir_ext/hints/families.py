@@ -1,4 +1,4 @@
-"""Layers of known model families, with sizes of weights computed from a configuration.
+"""Tables of the layers of known model families, with weight sizes computed from a configuration.
 
 Data, from the classes of transformers 5.23. Sizes are expressions of a configuration's fields, in
 which ``/`` leaves no remainder.

@@ -1,4 +1,4 @@
-"""Report of applied hints, as data."""
+"""Result class of applied hints: the sharding of each weight, or why it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vocabulary of hints: layer types, modes of weights, and the distribution of devices.
+"""Defines the words of layer hints: layer types, modes of weights, distribution of devices.
 
 They are those of AutoDeploy's sharding IR in TensorRT-LLM. All are plain values, which compare,
 print and are written as YAML.

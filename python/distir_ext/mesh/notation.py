@@ -1,4 +1,4 @@
-"""Shardings in the users' notation: one entry per tensor dimension, with names of mesh axes.
+"""Shows shardings of types in the users' notation: an entry of axis names per tensor dimension.
 
 The names stand in a module attribute, one list for each entry of the module's global infos::
 

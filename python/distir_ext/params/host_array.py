@@ -1,4 +1,4 @@
-"""Arrays as users pass them, seen as memory: NumPy, TVM and anything that speaks DLPack.
+"""Reads users' arrays as host memory without a copy: NumPy, TVM and anything with DLPack.
 
 No element is copied here. A worker that needs a part of the array cuts it straight out of the
 caller's memory, whatever its strides are.

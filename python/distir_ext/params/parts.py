@@ -1,4 +1,4 @@
-"""Descriptions of arrays on disk that are sent to workers: each finds its own part.
+"""Describes to a worker the arrays on disk from which it reads its own parts.
 
 Example: rows of a (8, 4) array on two devices. Both are sent the same, of which device 1 makes the
 box of 4 x 4 elements that begins at row 4.

@@ -1,4 +1,4 @@
-"""The safetensors format: reading what a file or a checkpoint of several files has, and writing.
+"""Reads and writes safetensors files, and checkpoints of several files.
 
 A file is a header's length (8 bytes, little-endian), the header (JSON: dtype, shape and offsets of
 each tensor) and the tensors; see https://github.com/huggingface/safetensors. It is read here, not

@@ -1,4 +1,4 @@
-"""Arrays on disk, of which each worker reads the part that it needs.
+"""Describes arrays on disk, of which each worker reads only its own part.
 
 A :class:`StoredArray` says where its elements are: path, offset, shape and dtype. It is plain data,
 which another process is sent in place of the elements. Nothing is read before a box of it is

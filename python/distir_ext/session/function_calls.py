@@ -1,4 +1,4 @@
-"""Calls of one function of a loaded executable, as steps of the workers.
+"""Runs calls of one function of a loaded executable as steps of the workers.
 
 A call has a step for each of the function's virtual stages (see ``_signature.Program``); most
 functions have one. Several calls are queued in any order that has the virtual stages of each call

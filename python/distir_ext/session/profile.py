@@ -1,4 +1,4 @@
-"""Profiles of running programs: events of all devices, their totals and tables."""
+"""Result classes of a profile: events of all devices, totals and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running an executable on workers: global arrays in, global arrays out.
+"""Sessions own workers, and load executables on them that take and return global arrays.
 
 A :class:`Session` owns workers, one per device id. A :class:`Model` is an executable on these
 workers, with each worker's shards of the weights. Its functions take and return global arrays::

@@ -1,4 +1,4 @@
-"""Statistics of communication: the counts of ``src/runtime/session/notes/traffic.h``."""
+"""Result class of the bytes that workers have sent (``src/runtime/session/notes/traffic.h``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loggers of this package; names from outside are escaped, so that a message is one line."""
+"""Makes loggers that escape names from outside, so that each message is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours that colour-blind readers can tell apart, and text that can be read on them.
+"""Chooses colours that colour-blind readers can tell apart, and readable text colours on them.
 
 The colours are those of Okabe and Ito, "Color Universal Design" (2008,
 https://jfly.uni-koeln.de/color/), without black, in an order in which those that are most alike to

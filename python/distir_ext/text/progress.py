@@ -1,4 +1,4 @@
-"""Progress bars, shown on terminals and in notebooks once an action takes long."""
+"""Shows progress bars on terminals and in notebooks once an action takes long."""
 
 from __future__ import annotations
 

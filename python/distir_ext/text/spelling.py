@@ -1,4 +1,4 @@
-"""Wording of messages: "did you mean" for unknown names, and plurals."""
+"""Words messages: "did you mean" for unknown names, and plurals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with units, in terminals and as HTML."""
+"""Makes tables with units, for terminals and as HTML."""
 
 from __future__ import annotations
 

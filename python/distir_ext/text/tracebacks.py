@@ -1,8 +1,8 @@
-"""Tracebacks of errors that end where the user's program called this package.
+"""Shortens tracebacks to the frames of the user's program.
 
-What is below says nothing to whoever made a mistake, and in a notebook fills the page. Frames stay
-where a function of the user is among them, and where the environment asks for all
-(``_full_tracebacks``).
+Internal frames tell users nothing about their mistake, and fill the page of a notebook. All frames
+stay if a function of the user is among the internal ones, or if the environment asks for them
+(``full_tracebacks``).
 """
 
 from __future__ import annotations

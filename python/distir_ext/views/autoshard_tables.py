@@ -1,4 +1,4 @@
-"""A searched plan as tables: what it takes, its weights with reasons, and plans of other meshes."""
+"""Makes tables of a searched plan: its cost, its weights with reasons, plans of other meshes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of clusters: the device and the links."""
+"""Makes tables of clusters: the device and the links."""
 
 from __future__ import annotations
 

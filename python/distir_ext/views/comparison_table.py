@@ -1,4 +1,4 @@
-"""Predicted times beside measured ones, as a table."""
+"""Makes a table of predicted times beside measured ones."""
 
 from __future__ import annotations
 

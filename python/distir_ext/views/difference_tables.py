@@ -1,4 +1,4 @@
-"""Comparisons of two annotations as tables."""
+"""Makes tables of the differences between two annotations of a program."""
 
 from __future__ import annotations
 

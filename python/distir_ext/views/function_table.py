@@ -1,4 +1,4 @@
-"""Functions of an executable as a table."""
+"""Makes a table of the functions of an executable."""
 
 from __future__ import annotations
 

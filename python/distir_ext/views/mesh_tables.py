@@ -1,4 +1,4 @@
-"""Meshes, devices and links as tables."""
+"""Makes tables of meshes, devices and links."""
 
 from __future__ import annotations
 

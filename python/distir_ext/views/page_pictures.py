@@ -1,4 +1,4 @@
-"""The pictures of a report's page."""
+"""Draws the pictures of a report's HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles as tables: devices, kernels, collectives."""
+"""Makes tables of profiles: devices, kernels, collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the reports of passes, pipelines and hints."""
+"""Makes tables of the reports of passes, pipelines and hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listings of redistributions as tables, with causes and suggestions."""
+"""Makes tables of redistributions, with causes and suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the summary of a module."""
+"""Makes tables of the summary of a module."""
 
 from __future__ import annotations
 

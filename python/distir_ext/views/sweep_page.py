@@ -1,4 +1,4 @@
-"""A sweep as a page of its own."""
+"""Makes a self-contained HTML page of a sweep."""
 
 from __future__ import annotations
 

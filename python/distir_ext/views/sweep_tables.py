@@ -1,4 +1,4 @@
-"""A sweep as tables: configurations, the best first, and why others cannot be partitioned."""
+"""Makes tables of a sweep: the best configurations first, and why others cannot be partitioned."""
 
 from __future__ import annotations
 

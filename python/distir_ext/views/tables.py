@@ -1,4 +1,4 @@
-"""Tables of estimates, shardings and collectives."""
+"""Makes tables of estimates, shardings and collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines as tables: devices, stages, the critical path."""
+"""Makes tables of timelines: devices, stages, the critical path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table of the traffic of workers."""
+"""Makes a table of the traffic of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of the blocks of an array, and of the device that has each block."""
+"""Draws the blocks of an array, with the devices that hold each block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Byte streams between processes and hosts, with one deadline for reads and writes."""
+"""Reads and writes byte streams between processes and hosts, with one deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of numbers, text and arrays on a byte stream between a controller and a worker.
+"""Sends and receives frames of numbers, text and arrays between a controller and a worker.
 
 A frame is the size of its header in 8 bytes (little endian), the header as JSON, and buffers one
 after the other. The header is ``{"message": ..., "buffers": [...]}``; each buffer is described as

@@ -1,4 +1,4 @@
-"""Credentials of controllers and hosts, and the choice of connections to encrypt."""
+"""Token and TLS certificates of controllers and hosts; decides which connections are encrypted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS on sockets that do not block, by OpenSSL through the native library.
+"""Encrypts non-blocking sockets by TLS, through the native library's OpenSSL.
 
 Python's own ``ssl`` cannot be used: it has no keys that both sides know (before 3.13), asks no
 client for a certificate that nobody has signed, and what it has begun cannot be given to the C++

@@ -1,4 +1,4 @@
-"""The token that the controller and the hosts of a session share."""
+"""Makes and reads the token that the controller and the hosts of a session share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Communication libraries: what a session and its workers do for each before it is used.
+"""Registry of communication backends (``cpu``, ``nccl``, ``mpi``), with what each needs to start.
 
 The native library has their collectives by the same names, through ``RegisterBackend`` in
 ``src/runtime/communicators/communicator.h``.

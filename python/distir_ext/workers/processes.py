@@ -1,4 +1,4 @@
-"""Controller's side of worker processes: starts them, sends them steps, reads answers, ends them.
+"""Starts worker processes for a session, sends them steps, reads answers, and ends them.
 
 Each worker has a channel of its own to the controller (``channel``), and a host's workers have one
 shared memory, in which their host sees what each of them is doing and can end what waits. A worker

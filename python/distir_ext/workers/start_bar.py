@@ -1,4 +1,4 @@
-"""Progress bar for sessions whose processes take long to start."""
+"""Shows a progress bar while a session's processes take long to start."""
 
 from __future__ import annotations
 

@@ -8,15 +8,14 @@
  * - Symbolic sizes have names that are different from each other and stay when the function is
  *   printed and parsed.
  *
- *     x: Tensor((, 6))                                        x: Tensor((x_dim0, 6))
+ *     x: Tensor((, 6))                                    x: Tensor((x_dim0, 6))
  *     with R.dataflow():
- *         y = R.exp(x)                                        with R.dataflow():
- *         s = vm.builtin.tensor_to_shape(n)           ->          y = R.exp(x)
- *         t = R.match_cast(R.unique(y), Tensor((m,)))         s = vm.builtin.tensor_to_shape(n)
- *                                                             with R.dataflow():
- *                                                                 t_1 = R.unique(y)
- *                                                                 t = R.match_cast(t_1,
- * Tensor((m,)))
+ *         y = R.exp(x)                                    with R.dataflow():
+ *         s = vm.builtin.tensor_to_shape(n)           ->      y = R.exp(x)
+ *         t = R.match_cast(R.unique(y), Tensor((m,)))     s = vm.builtin.tensor_to_shape(n)
+ *                                                         with R.dataflow():
+ *                                                             t_1 = R.unique(y)
+ *                                                             t = R.match_cast(t_1, Tensor((m,)))
  */
 #ifndef DISTIR_IR_MODULE_NORMAL_FORM_H_
 #define DISTIR_IR_MODULE_NORMAL_FORM_H_

@@ -1,4 +1,4 @@
-// Writes one instance of a function with DTensor types and redistributions.
+// Writes a solved instance, one function on one call path, with DTensor types and redistributions.
 #include "propagation/emission/instance_emitter.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 /*!
  * \file propagation/emission/solved_types.h
- * \brief Types of an instance's values as solved.
+ * \brief Makes the DTensor types of a function's values from their solved shardings.
  *
  * Worked example: a parameter x of type R.Tensor((8, 16)), whose slot was solved as [tp | -] on
  * mesh (dp, tp), has the type R.DTensor((8, 16), mesh, "R, S[0]").

@@ -1,4 +1,4 @@
-// Caches the changes that a visit of a link makes, by the state of its tensors.
+// Caches how applying a rule changes the shardings of its tensors, for equal rules and shardings.
 #include "propagation/solving/known_visits.h"
 
 namespace distir::propagation {

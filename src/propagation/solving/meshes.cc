@@ -1,4 +1,4 @@
-// Decides on which mesh each slot lies.
+// Decides on which mesh each tensor (slot) of a program lies.
 #include "propagation/solving/meshes.h"
 
 #include <algorithm>

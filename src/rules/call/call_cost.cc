@@ -1,4 +1,5 @@
-// Prices ways to compute a call, and finds other dimensions for axes that it cannot use.
+// Prices ways to compute a call, which assign mesh axes to its factors, and finds other dimensions
+// for axes that it cannot use.
 #include "rules/call/call_cost.h"
 
 #include <algorithm>

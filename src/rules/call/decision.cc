@@ -1,4 +1,4 @@
-// Reads off their types how placed calls are computed, and caches the result for equal calls.
+// Reads from types how calls on DTensors are computed, and caches the result for equal calls.
 #include "rules/call/decision.h"
 
 #include <utility>

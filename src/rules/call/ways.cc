@@ -1,4 +1,4 @@
-// Lists ways in which a call can be computed, and finds the cheapest.
+// Lists ways to compute a call, which assign mesh axes to its factors, and finds the cheapest.
 #include "rules/call/ways.h"
 
 #include <algorithm>

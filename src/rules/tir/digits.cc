@@ -1,4 +1,4 @@
-// Unifies digits of iterators and buffer dimensions in a table of links.
+// Finds which parts of loop iterators and buffer dimensions correspond: they are one factor.
 #include "rules/tir/digits.h"
 
 #include <algorithm>

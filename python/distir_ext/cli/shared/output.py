@@ -1,4 +1,4 @@
-"""Output of commands: tables that fit a terminal or a file, or one JSON object."""
+"""Prints the results of commands: tables that fit a terminal or a file, or one JSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of commands for the program, its mesh and its plan."""
+"""Adds and reads the arguments for a program, its mesh and its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expected communication of a layer according to textbooks, and that of a program.
+"""Computes the communication that textbooks expect of a layer, and reads that of a program.
 
 Tensor parallelism reduces the hidden states once per layer, Megatron's way: a ring sends
 ``2 (n - 1) / n`` of them. A mixture of experts and its shared expert are one layer, and so are

@@ -1,4 +1,4 @@
-"""Tiny models of transformers: four layers, hidden states of 64, of the classes that users have."""
+"""Makes tiny transformers models for verification: four layers with hidden states of 64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of matplotlib as parts of a page of HTML."""
+"""Embeds figures of matplotlib in a page of HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of a sharding, for terminals, notebooks and files."""
+"""Draws a picture of a sharding for terminals, notebooks and files."""
 
 from __future__ import annotations
 

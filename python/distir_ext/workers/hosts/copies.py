@@ -1,4 +1,4 @@
-"""The copies of one script: rank 0 is the controller of its sessions, and the others serve them.
+"""Connects the copies of one script: rank 0 controls its sessions, and the others serve them.
 
 Each copy runs what ``distir host`` runs. The others connect to that of rank 0:
 

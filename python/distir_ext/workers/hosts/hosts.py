@@ -1,4 +1,4 @@
-"""Hosts of a session: addresses, devices, token and certificates, as users pass them."""
+"""Describes the hosts of a session: addresses, devices, token and certificates."""
 
 from __future__ import annotations
 

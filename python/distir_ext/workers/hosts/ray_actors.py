@@ -1,4 +1,4 @@
-"""Host agents on the nodes of a Ray cluster: their reserved resources, and their actors.
+"""Runs host agents as actors on the nodes of a Ray cluster, with reserved resources.
 
 The driver reserves a placement group with a bundle per host, and starts an actor in each bundle.
 An actor runs a host agent with a token that the driver has made; from then on these are hosts as

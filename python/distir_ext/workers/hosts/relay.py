@@ -1,4 +1,4 @@
-"""Frames between a controller and the workers of a host, passed on by the host's agent.
+"""Forwards frames between a controller and the workers of a host, in the host's agent.
 
 From the controller comes ``{"to", "gathers", "frame"}``: a frame for some of the workers, or for
 all (None). To the controller goes one of these, each with ``"from"``, workers or all (None):

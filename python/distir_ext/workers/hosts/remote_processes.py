@@ -1,4 +1,4 @@
-"""The worker processes of another host, through the agent that runs there (``host_agent``)."""
+"""Controls the worker processes of another host, through the agent that runs there."""
 
 from __future__ import annotations
 

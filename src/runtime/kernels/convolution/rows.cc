@@ -1,4 +1,5 @@
-// Sums over rows; the loader takes those for the machine's own instructions.
+// Sums over rows, compiled for several generations of CPUs; the loader takes the best for the
+// machine.
 #include "runtime/kernels/convolution/rows.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-"""Converts functions that recurse like loops to ``jax.lax.while_loop``.
+"""Converts recursive functions that are loops to ``jax.lax.while_loop``.
 
 Two kinds are loops. In one, a call of itself is the last that the function does:
 
