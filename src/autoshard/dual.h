@@ -1,6 +1,7 @@
 /*!
  * \file autoshard/dual.h
- * \brief A lower bound by message passing, with a price for memory at each time.
+ * \brief Computes a lower bound of all choices by message passing, with a price for memory at each
+ * time.
  *
  * Sequential tree-reweighted message passing (TRW-S; Kolmogorov, "Convergent tree-reweighted
  * message passing for energy minimization", 2006), written as a reparametrisation: messages move

@@ -1,6 +1,7 @@
 /*!
  * \file autoshard/elimination.h
- * \brief The best strategy of a node for each pair of strategies of two neighbours.
+ * \brief Removes a node with two edges: finds its best strategy for each pair of its neighbours'
+ * strategies.
  *
  * Worked example: a node of costs 1, 2 between two others, with edges of costs 0 for equal
  * strategies and 9 for others. For the pair (0, 0) it costs 1, by strategy 0; for (1, 1) 2.

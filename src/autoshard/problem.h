@@ -1,6 +1,7 @@
 /*!
  * \file autoshard/problem.h
- * \brief The problem that chooses one strategy per node at the least cost, without IR.
+ * \brief Optimisation problem: choose one strategy per node so that nodes and edges cost least,
+ * within limits of memory. It knows no IR.
  *
  * Nodes have strategies with a cost and memory; an edge has a cost for each pair of strategies of
  * its nodes. What a node takes of memory counts at the times [begin, end) of a usage, and no time

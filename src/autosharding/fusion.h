@@ -1,6 +1,6 @@
 /*!
  * \file autosharding/fusion.h
- * \brief Groups of calls that TVM would fuse to one kernel, if nothing were redistributed.
+ * \brief Groups calls that TVM would fuse to one kernel, if nothing were redistributed.
  *
  * As relax.transform.FuseOps does: a call joins the call that all uses of its result lead to, its
  * post-dominator, if the patterns of all calls on the way allow it. Elementwise and broadcasting

@@ -1,6 +1,7 @@
 /*!
  * \file autosharding/model.h
- * \brief The problem of autoshard/ that says what each sharding of a program costs.
+ * \brief Writes a program as a problem of autoshard/, which chooses how each call and tensor is
+ * sharded.
  *
  * Nodes are calls, whose strategies are the ways to compute them (autosharding/ways.h), and
  * tensors that several calls read, or that come from or go to the outside, whose strategies are

@@ -1,7 +1,8 @@
 /*!
  * \file autosharding/moves.h
- * \brief Times of redistributions of tensors on one mesh, each planned once, also for those that
- * only exchange axes that are alike; a slice, which sends nothing, takes a kernel.
+ * \brief Computes the times of redistributions of tensors on one mesh, each planned once.
+ * Redistributions that only exchange axes of equal size and speed share a plan; a slice, which
+ * sends nothing, takes a kernel.
  *
  * Worked example: 80 layers have an activation of the same size, and 25 shardings of it lead to 16:
  * 400 plans for all of them.

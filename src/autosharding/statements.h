@@ -1,6 +1,6 @@
 /*!
  * \file autosharding/statements.h
- * \brief The annotations from which propagation finds a chosen plan.
+ * \brief Finds the annotations from which propagation derives a chosen plan.
  *
  * All parameters are stated. Where propagation then does not give a value its chosen sharding, that
  * value is stated, too, beginning with the first ones, until nothing differs.

@@ -1,6 +1,6 @@
 /*!
  * \file autosharding/work.h
- * \brief Work of the calls of a program on one device, as their kernels were counted.
+ * \brief Looks up the work (operations, bytes) of each call of a program on one device, as counted.
  *
  * Calls are outlined before they are counted (analysis/operator_calls.h), so that equal calls share
  * a count. A function of the outlined module has the bindings of the original one, in its order.

@@ -1,7 +1,7 @@
 /*!
  * \file decompose/blocks.h
- * \brief Blocks of indexed dimensions: each device's block as one dimension, and the positions that
- * lie in it.
+ * \brief Reshapes indexed dimensions so that each device's block is one dimension, and finds the
+ * positions in it.
  *
  * Worked example: the first two dimensions of x, (6, 8, 5), are named by positions, and the first
  * is sharded two ways. Split gives (2, 24, 5), of which a device has (1, 24, 5). Position (4, 7) is

@@ -1,6 +1,6 @@
 /*!
  * \file ir/allocation.h
- * \brief Statements of kernels that allocate buffers.
+ * \brief Reads statements of kernels that allocate buffers.
  */
 #ifndef DISTIR_IR_ALLOCATION_H_
 #define DISTIR_IR_ALLOCATION_H_

@@ -1,6 +1,6 @@
 /*!
  * \file ir/report.h
- * \brief Numbers of a pass: how often it did something, and why it skipped something.
+ * \brief Counts what a pass did, and how often it skipped something for which reason.
  *
  *     Count("all_gather");                          // one more
  *     Skip("defer_reductions", "used elsewhere");   // one more, for this reason

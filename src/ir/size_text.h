@@ -1,6 +1,6 @@
 /*!
  * \file ir/size_text.h
- * \brief Text of sizes in messages and signatures, as Python arithmetic.
+ * \brief Prints sizes as Python arithmetic, for messages and signatures.
  */
 #ifndef DISTIR_IR_SIZE_TEXT_H_
 #define DISTIR_IR_SIZE_TEXT_H_

@@ -1,6 +1,6 @@
 /*!
  * \file mesh/axis_text.h
- * \brief Text of mesh axes in messages, with a legend for meshes without names.
+ * \brief Prints mesh axes in messages, with a legend for meshes without names.
  */
 #ifndef DISTIR_MESH_AXIS_TEXT_H_
 #define DISTIR_MESH_AXIS_TEXT_H_

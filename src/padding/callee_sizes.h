@@ -1,6 +1,6 @@
 /*!
  * \file padding/callee_sizes.h
- * \brief Values of a callee's symbolic sizes at a call.
+ * \brief Finds the values that a callee's symbolic sizes have at a call.
  */
 #ifndef DISTIR_PADDING_CALLEE_SIZES_H_
 #define DISTIR_PADDING_CALLEE_SIZES_H_

@@ -1,6 +1,6 @@
 /*!
  * \file padding/size.h
- * \brief The size of a dimension as a product, so that sizes have common divisors and quotients,
+ * \brief Represents the size of a dimension as a product, to find common divisors and quotients,
  * symbolic ones too: n * 4 and n * m * 6 have the common divisor n * 2.
  */
 #ifndef DISTIR_PADDING_SIZE_H_

@@ -1,6 +1,6 @@
 /*!
  * \file planning/space.h
- * \brief The shardings of a tensor by given parts of a mesh, as numbered nodes of a search.
+ * \brief Numbers the shardings of a tensor over given parts of a mesh, as nodes of a search.
  *
  * The parts are the *atoms* of planning/planner.h. Worked example: the axes x and y of a mesh
  * (2, 3) are the atoms 0 and 1. The node of a matrix sharded [x | y] has the dims {{0}, {1}} and no

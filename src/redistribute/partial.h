@@ -1,6 +1,6 @@
 /*!
  * \file redistribute/partial.h
- * \brief Reductions that the result of a call on DTensors still needs.
+ * \brief Finds the reductions that the result of a call on DTensors still needs.
  *
  * Worked example: matmul of a (8, 16) sharded "S[1]" and a (16, 32) sharded "S[0]" on one mesh axis
  * x gives every device a sum over its part of the 16: [-|-] partial=sum{x}.

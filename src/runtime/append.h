@@ -1,6 +1,7 @@
 /*!
  * \file runtime/append.h
- * \brief Tensors that grow along a dimension from call to call, such as caches of keys and values.
+ * \brief Appends to tensors that grow along a dimension from call to call, such as caches of keys
+ * and values.
  *
  * Example: a cache of 1,000 positions, each of 8 x 64 numbers, and one more:
  * \code

@@ -1,6 +1,7 @@
 /*!
  * \file unfuse/statements.h
- * \brief Statements of a kernel, as LegalizeOps and FuseTIR write them: in sequence in one block.
+ * \brief Lists the statements of a kernel as LegalizeOps and FuseTIR write them: in sequence in one
+ * block.
  */
 #ifndef DISTIR_UNFUSE_STATEMENTS_H_
 #define DISTIR_UNFUSE_STATEMENTS_H_

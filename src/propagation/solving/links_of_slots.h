@@ -1,6 +1,6 @@
 /*!
  * \file propagation/solving/links_of_slots.h
- * \brief Lists the links that touch each slot of a program.
+ * \brief Lists for each tensor (slot) of a program the rules (links) that relate it to others.
  */
 #ifndef DISTIR_PROPAGATION_SOLVING_LINKS_OF_SLOTS_H_
 #define DISTIR_PROPAGATION_SOLVING_LINKS_OF_SLOTS_H_

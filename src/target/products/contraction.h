@@ -1,7 +1,7 @@
 /*!
  * \file target/products/contraction.h
- * \brief A product of two tensors that a library computes: its operands, labels, and what is done
- * to the result in the same call.
+ * \brief Product of two tensors for a library: its operands, their labels, and what the same call
+ * does to the result.
  *
  * Example: y = R.matmul(x, R.permute_dims(w)) is operands (x, w), labels "ab" and "cb", result
  * "ac".

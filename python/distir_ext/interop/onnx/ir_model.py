@@ -1,8 +1,8 @@
-"""Faults in device configurations of an ``onnx_ir.Model`` that prevent writing it as a proto.
+"""Finds faults in the device configurations of an ``onnx_ir.Model`` before it becomes a proto.
 
 onnx_ir binds a sharding to the objects of a value and of a configuration. These may be missing, or
-be others than the model's, of the same name; and a proto is not written of a model with some of
-them, or without them. Nothing of the package is imported.
+be other objects than the model's, of the same name. onnx_ir then fails to write a proto, or leaves
+the sharding out. The package ``onnx_ir`` is not imported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def faults_of(model: Any) -> list[Violation]:
 
 @contextmanager
 def without_faults(model: Any) -> Iterator[None]:
-    """While a proto is written: the model without what cannot be in one, and its own version."""
+    """Removes from a model what a proto cannot have, until the block ends."""
     changed: list[tuple[Any, Any]] = []
     version = model.ir_version
     try:

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/transport.h
- * \brief Messages between workers that share no address space.
+ * \brief Interface for messages between workers that share no address space.
  *
  * One worker's end. A message has a header that says what it belongs to, and bytes. Messages of one
  * worker to another arrive in order within a scope: a group, or a channel of transfers; what

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/kernels/convolution/sizes.h
- * \brief A convolution as loops over sizes and strides, whatever the layouts of its tensors are.
+ * \brief Describes a convolution as loops over sizes and strides, for tensors in any layout.
  *
  *     out[n, g, o, p] = sum over c, k of data[n, g, c, p * stride + k * dilation - before]
  *                                        * weight[g, o, c, k]

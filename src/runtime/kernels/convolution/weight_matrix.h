@@ -1,7 +1,7 @@
 /*!
  * \file runtime/kernels/convolution/weight_matrix.h
- * \brief The weight of a convolution as one matrix per group: output channels by elements of the
- *        kernel over input channels.
+ * \brief Packs the weight of a convolution as one matrix per group: output channels by elements of
+ * the kernel over input channels.
  */
 #ifndef DISTIR_RUNTIME_KERNELS_CONVOLUTION_WEIGHT_MATRIX_H_
 #define DISTIR_RUNTIME_KERNELS_CONVOLUTION_WEIGHT_MATRIX_H_

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/processes/outbox.h
- * \brief Messages of a worker in shared memory that others have not read yet.
+ * \brief Keeps messages of a worker in shared memory until all receivers have read them.
  *
  * Messages are blocks of the sender's arena. Each receiver counts down when it has read; the sender
  * uses the block again. Messages in flight are limited by the machine's memory only, so senders

@@ -1,6 +1,6 @@
 /*!
  * \file runtime/communicators/cpu/threads/thread_communicator.h
- * \brief One thread's endpoint of the thread backend: the collectives themselves.
+ * \brief Runs the collectives of one worker thread, on buffers of the other threads in its group.
  */
 #ifndef DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_COMMUNICATOR_H_
 #define DISTIR_RUNTIME_COMMUNICATORS_CPU_THREADS_THREAD_COMMUNICATOR_H_
