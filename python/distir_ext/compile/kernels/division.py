@@ -1,6 +1,6 @@
 """Legalises floor division and remainders of floats, with the values of NumPy and torch.
 
-TVM's are floor(x / y) and x - floor(x / y) * y. Where x / y is rounded up to a whole number, both
+TVM has floor(x / y) and x - floor(x / y) * y. Where x / y is rounded up to a whole number, both
 are wrong (1 // 0.1 is 9, and not 10), and infinities give NaN. Here both are exact up to the
 rounding of the result. Those of float32, and of floats with fewer bits, have no branches, so that
 LLVM vectorises them.

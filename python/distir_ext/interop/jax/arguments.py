@@ -1,6 +1,6 @@
 """Reads the argument names and types of a StableHLO module, with variables for open sizes.
 
-Of a program with symbolic shapes, ``main`` only finds and asserts sizes, and calls the program:
+In a program with symbolic shapes, ``main`` only finds and asserts sizes, and calls the program:
 
     %0 = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x16xf32>) -> tensor<i32>
     stablehlo.custom_call @shape_assertion(%1, %0) {error_message = "... specifications:

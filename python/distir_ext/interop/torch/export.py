@@ -1,6 +1,6 @@
 """Exports a torch model by torch.export, with the settings that transformers models need.
 
-Of these the attention is computed operator by operator ("eager"), experts by batched products, and
+In these, attention is computed operator by operator ("eager"), experts by batched products, and
 nothing is cached, whatever the model is configured for; afterwards it is configured as before.
 Masks and positions are then computed by the model itself from the shape of its inputs.
 """

@@ -1,6 +1,6 @@
 """Translates StableHLO's scatter, which writes at the positions in a tensor of indices.
 
-As of a gather there are forms that keep dimensions apart, and one on all elements in a row.
+As for gather, there are forms that keep dimensions apart, and one on all elements in a row.
 """
 
 from __future__ import annotations
