@@ -1,4 +1,4 @@
-// Recognises operators whose result has an extent that depends on data.
+// Recognises non-maximum suppressions, whose number of boxes depends on data.
 #include "ir/data_extents.h"
 
 #include "ir/symbolic.h"

@@ -1,6 +1,7 @@
 /*!
  * \file ir/data_extents.h
- * \brief Handles operators whose result has an extent that depends on data, although TVM types it.
+ * \brief Recognises calls whose result may have fewer rows than TVM's type says, depending on data:
+ * the boxes that a non-maximum suppression keeps.
  */
 #ifndef DISTIR_IR_DATA_EXTENTS_H_
 #define DISTIR_IR_DATA_EXTENTS_H_

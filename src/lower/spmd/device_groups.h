@@ -1,6 +1,6 @@
 /*!
  * \file lower/spmd/device_groups.h
- * \brief Interns the device groups of a module's collectives: each list of groups is made once.
+ * \brief Computes the device groups of collectives from mesh axes; makes each list of groups once.
  */
 #ifndef DISTIR_LOWER_SPMD_DEVICE_GROUPS_H_
 #define DISTIR_LOWER_SPMD_DEVICE_GROUPS_H_

@@ -1,4 +1,5 @@
-// Rewrites values of all tokens and experts to rows of the pairs that count.
+// Rewrites values that all experts compute for all tokens to rows for the pairs of a token and an
+// expert with a nonzero weight.
 #include "optimize/pairs/pair_rows.h"
 
 #include <algorithm>

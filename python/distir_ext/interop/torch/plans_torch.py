@@ -1,4 +1,4 @@
-"""Converts plans of ``torch.distributed.tensor.parallel`` (those of ``parallelize_module``)."""
+"""Converts plans for torch's ``parallelize_module`` to statements on parameters and values."""
 
 from __future__ import annotations
 

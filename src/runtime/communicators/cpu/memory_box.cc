@@ -1,4 +1,5 @@
-// Describes and copies boxes of tensors in host memory.
+// Finds the boxes of host tensors that a worker sends and receives in a transfer, and copies those
+// that it sends to itself.
 #include "runtime/communicators/cpu/memory_box.h"
 
 #include <tvm/ffi/dtype.h>
