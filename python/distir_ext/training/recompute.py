@@ -29,7 +29,7 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
 
     Only its arguments and results are kept until then, as with ``jax.checkpoint`` and
     ``torch.utils.checkpoint``. It marks the values (``R.grad.start_checkpoint``), for
-    :func:`train_step`; without gradients the marks do nothing.
+    :func:`distir_ext.train_step`; without gradients the marks do nothing.
 
     Args:
         function: It takes the arguments, and returns a value or several, while a program is
