@@ -121,9 +121,11 @@ std::string Word(const std::string& name) {
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  // For reports, which are in Python.
-  support::Functions().def("distir.ir.SizeText",
-                           [](const Expr& size) { return ffi::String(ReadableSize(size)); });
+  support::Functions()
+      .def("distir.ir.SizeText", [](const Expr& size) { return ffi::String(SizeText(size)); })
+      // For reports, which are in Python.
+      .def("distir.ir.ReadableSize",
+           [](const Expr& size) { return ffi::String(ReadableSize(size)); });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace distir::lower {
  */
 constexpr const char* kDonatedAttr = "distir.donated";
 
-/*! \brief What kDonatedAttr has; empty without it. */
+/*! \brief Reads kDonatedAttr; empty without it. */
 tvm::ffi::Array<tvm::ffi::Any> DonatedNames(const ir::Function& function);
 
 class ParamNames {

@@ -184,6 +184,7 @@ PATTERNS = {
     },
     "target/cpu/share_operands.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
     "target/cpu/share_results.cc": {"relax.reshape"},
+    "target/cpu/write_in_place.cc": {"relax.builtin.alloc_tensor", "relax.reshape"},
     "lower/spmd/local_operator.cc": {"relax.permute_dims"},
     "lower/spmd/spmd_program.cc": {"relax.shape_of"},
     "optimize/defer_reductions.cc": {"relax.add", "relax.subtract"},
@@ -261,6 +262,8 @@ PYTHON_PATTERNS = {
     "interop/_lookups.py": relax_names(
         "gather_elements gather_nd index_put index_tensor scatter_elements scatter_nd take"
     ),
+    # What begins and ends regions that are computed again.
+    "training/recompute.py": {"relax.grad.start_checkpoint", "relax.grad.end_checkpoint"},
     # Gradients of TVM's that are corrected, and moments of an optimiser, which are named so.
     "training/gradients.py": {"relax.nn.conv2d", "relax.take"},
     "training/optimizers.py": {"relax.mean", "relax.square"},

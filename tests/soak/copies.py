@@ -13,23 +13,26 @@ import sys
 import threading
 import time
 
+import numpy as np
+from tests.stages.programs import chain, chain_result, chain_values
+
+import distir_ext as dx
 from distir_ext.launch.finding import find_place
 
-SECONDS = float(sys.argv[1])
-VICTIM = int(sys.argv[2]) if sys.argv[2:] else -1
-RAY = sys.argv[3:] == ["ray"]
+WIDTHS = [8, 12, 8]
+MESH = dx.Mesh(tp=2)
 
 
-def die_later() -> None:
+def die_later(seconds: float) -> None:
     """Waits until calls are made, in a copy that only serves."""
-    time.sleep(0.5 * SECONDS)
+    time.sleep(0.5 * seconds)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def workers():
+def workers(on_ray: bool):
     """The copies of the launcher; or two nodes of a cluster of Ray, which ends with this."""
-    if not RAY:
+    if not on_ray:
         yield "auto"
         return
     import ray
@@ -58,37 +61,40 @@ def kill_an_actors_worker() -> None:
             return
 
 
-place = find_place()
-rank = 0 if place is None else place.rank
+def main(seconds: float, victim: int = -1, on_ray: bool = False) -> None:
+    """Makes calls, and ends itself or a worker if it is asked to."""
+    place = find_place()
+    rank = 0 if place is None else place.rank
 
-import numpy as np  # noqa: E402
-from tests.stages.programs import chain, chain_result, chain_values  # noqa: E402
+    if rank == victim and not on_ray:
+        threading.Thread(target=die_later, args=(seconds,), daemon=True).start()
 
-import distir_ext as dx  # noqa: E402
+    exe = dx.build(
+        dx.annotate(chain(WIDTHS, rows="n"), MESH, {"w0": (None, "tp"), "w1": ("tp", None)})
+    )
+    x, weights = chain_values(WIDTHS, rows=6)
+    expected = chain_result(x, weights)
+    calls = 0
+    with workers(on_ray) as stated:
+        until = time.monotonic() + seconds
+        is_first = True
+        while is_first or time.monotonic() < until:
+            ccl = os.environ.get("DISTIR_SOAK_CCL", "cpu")
+            with dx.Session(MESH, workers=stated, ccl=ccl, timeout=100) as session:
+                function = session.load(exe, params=weights)["main"]
+                prepared, out = function.prepare(x), np.empty_like(expected)
+                if on_ray and victim >= 0:
+                    kill_an_actors_worker()
+                for _ in range(20):
+                    np.testing.assert_allclose(function(x).numpy(), expected, rtol=1e-4, atol=1e-5)
+                    np.testing.assert_allclose(prepared(out=out), expected, rtol=1e-4, atol=1e-5)
+                    calls += 2
+                function.profile(x, repeat=1, warmup=0)
+                is_first = False
+    print("calls", calls, flush=True)
 
-WIDTHS = [8, 12, 8]
-MESH = dx.Mesh(tp=2)
-if rank == VICTIM and not RAY:
-    threading.Thread(target=die_later, daemon=True).start()
 
-exe = dx.build(dx.annotate(chain(WIDTHS, rows="n"), MESH, {"w0": (None, "tp"), "w1": ("tp", None)}))
-x, weights = chain_values(WIDTHS, rows=6)
-expected = chain_result(x, weights)
-calls = 0
-with workers() as stated:
-    until = time.monotonic() + SECONDS
-    is_first = True
-    while is_first or time.monotonic() < until:
-        ccl = os.environ.get("DISTIR_SOAK_CCL", "cpu")
-        with dx.Session(MESH, workers=stated, ccl=ccl, timeout=100) as session:
-            function = session.load(exe, params=weights)["main"]
-            prepared, out = function.prepare(x), np.empty_like(expected)
-            if RAY and VICTIM >= 0:
-                kill_an_actors_worker()
-            for _ in range(20):
-                np.testing.assert_allclose(function(x).numpy(), expected, rtol=1e-4, atol=1e-5)
-                np.testing.assert_allclose(prepared(out=out), expected, rtol=1e-4, atol=1e-5)
-                calls += 2
-            function.profile(x, repeat=1, warmup=0)
-            is_first = False
-print("calls", calls, flush=True)
+if __name__ == "__main__":
+    main(
+        float(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else -1, on_ray=sys.argv[3:] == ["ray"]
+    )

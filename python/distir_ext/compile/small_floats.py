@@ -262,7 +262,8 @@ def _is_reinterpreted(value: Any) -> bool:
 def _call(node: tvm.ir.Call) -> Any:
     """A function of numbers."""
     if _is_reinterpreted(node) and _is_reinterpreted(inner := node.args[0]):
-        return inner.args[0] if _dtype(inner.args[0]) == _dtype(node) else node
+        is_small = _dtype(inner).split("x")[0] in _FORMATS or _dtype(node).split("x")[0] in _FORMATS
+        return inner.args[0] if is_small and _dtype(inner.args[0]) == _dtype(node) else node
     name = getattr(node.op, "name", "")
     small = [_has(arg) and _dtype(arg) in _SMALL for arg in node.args]
     if name in _MOVES or not any(small) or not _has(node):

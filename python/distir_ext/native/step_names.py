@@ -14,6 +14,7 @@ import tvm_ffi
 STEP_NAMES = "distir_step_names"
 
 _SIZES = re.compile(r"shape_func\d*")
+_IN_PLACE = re.compile(r"(.+)_in_place(?:_\d+)?")  # of a kernel of the list (WriteInPlace)
 _WITH_SIZES = "vm.builtin.call_tir_dyn"  # a kernel that gets symbolic sizes, too
 
 
@@ -35,6 +36,9 @@ class StepCursor:
             if not self._rows or not self._rows[0][0]:
                 return callee, callee
             callee = str(self._rows[0][0])
+        in_place = _IN_PLACE.fullmatch(callee)
+        if not self._left[callee] and in_place and self._left[in_place[1]]:
+            callee = in_place[1]
         if not self._left[callee]:
             return "" if _SIZES.fullmatch(callee) else callee, callee
         while self._rows and self._rows[0][0]:

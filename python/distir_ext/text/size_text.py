@@ -17,4 +17,4 @@ def size_text(size: Any) -> str:
     """
     if isinstance(size, int):
         return str(size)
-    return str(tvm_ffi.get_global_func("distir.ir.SizeText")(size))
+    return str(tvm_ffi.get_global_func("distir.ir.ReadableSize")(size))

@@ -11,7 +11,8 @@
 // An operand that the function has made itself takes the result of an elementwise kernel that is
 // the last to read it. A donated parameter takes a result that is returned: of the elementwise
 // kernel that reads it last, or of anything that begins behind its last use. At run time the
-// parameter may turn out to be somebody else's (runtime/donation.h), who gets no result then.
+// parameter may turn out to be somebody else's (runtime/session/donated_tensors.h), who gets no
+// result then.
 //
 // Runs behind CallTIRRewrite, which makes the allocations, and ShareOperands, which moves some.
 
@@ -111,7 +112,7 @@ class Plan {
   }
 
   bool any() const { return !in_place_.empty() || !given_.empty(); }
-  /*! \brief How a call writes in place; null where it does not. */
+  /*! \brief Finds the operand that a call writes to; null if it writes to none. */
   const InPlace* Find(const ir::Call& call) const {
     const auto found = in_place_.find(call.get());
     return found == in_place_.end() ? nullptr : &found->second;

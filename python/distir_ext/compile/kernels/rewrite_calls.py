@@ -28,13 +28,17 @@ def rewrite_calls(
     ]
     calls = tvm_ffi.get_global_func("distir.rules.CallsOperator")
 
+    def rewritten(found: relax.Expr, _: object) -> relax.Expr:
+        # A variable that is bound to a call matches, too.
+        return rewrite(found) if isinstance(found, tvm.ir.Call) else found
+
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         del context
         result = tvm.IRModule(mod.functions, attrs=mod.attrs, global_infos=mod.global_infos)
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function) and calls(function, list(operators)):
                 for pattern in patterns:
-                    function = rewrite_call(pattern, lambda call, _: rewrite(call), function)
+                    function = rewrite_call(pattern, rewritten, function)
                 result.update_func(variable, function)
         return result
 
