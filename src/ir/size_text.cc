@@ -121,11 +121,9 @@ std::string Word(const std::string& name) {
 namespace {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  support::Functions()
-      .def("distir.ir.SizeText", [](const Expr& size) { return ffi::String(SizeText(size)); })
-      // For reports, which are in Python.
-      .def("distir.ir.ReadableSize",
-           [](const Expr& size) { return ffi::String(ReadableSize(size)); });
+  // For reports, which are in Python.
+  support::Functions().def("distir.ir.ReadableSize",
+                           [](const Expr& size) { return ffi::String(ReadableSize(size)); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import tvm
+from tests.native.library import call
 from tvm import tirx
 
 from distir_ext.signature import signature_form
@@ -50,7 +51,6 @@ def test_texts_have_the_value_of_the_size():
     analyzer = tvm.sym.Analyzer()
     for var, value in values.items():
         analyzer.bind(var, tirx.IntImm("int64", value))
-    written = tvm.get_global_func("distir.ir.SizeText")
     for _ in range(200):
         size = choose.choice([N, ODD, CLASS])
         for _ in range(choose.randint(1, 6)):
@@ -58,7 +58,7 @@ def test_texts_have_the_value_of_the_size():
             pair = (size, other) if choose.random() < 0.5 else (other, size)
             size = choose.choice(operations)(*pair)
         wanted = analyzer.simplify(size)
-        text = str(written(size))
+        text = call("SizeText", size)
         named = {str(var.name): value for var, value in values.items()}
         assert size_of(signature_form._size(text), named) == int(wanted), text
         assert set(names_in(text)) <= named.keys()
@@ -66,7 +66,7 @@ def test_texts_have_the_value_of_the_size():
 
 @pytest.mark.parametrize("name", [ODD.name, CLASS.name, "n"])
 def test_sizes_that_have_to_divide_have_their_own_names(name):
-    written = str(tvm.get_global_func("distir.ir.SizeText")(tirx.Var(name, "int64")))
+    written = call("SizeText", tirx.Var(name, "int64"))
     function = {"params": [], "result": "value", "dividing": {written: "why"}, "programs": []}
     read = signature_form.read({"meshes": [], "functions": {"f": function}})
     assert read.signature["functions"]["f"]["dividing"] == {name: "why"}

@@ -1,5 +1,7 @@
-// Test hooks: folds lists of similar names into short entries, and back (src/support/name_set.h).
+// Test hooks: folds lists of similar names into short entries, and back (src/support/name_set.h);
+// writes sizes as signatures have them (src/ir/size_text.h).
 #include "arguments.h"
+#include "ir/size_text.h"
 #include "support/name_set.h"
 
 namespace distir::test {
@@ -34,6 +36,8 @@ const bool kNames = Register({
          support::UnfoldNames(ToNames(entry), &names);
        return FromNames(names);
      }},
+    {"SizeText",
+     [](Arguments& in) -> Any { return ffi::String(ir::SizeText(in.Next<ir::Expr>())); }},
 });
 
 }  // namespace

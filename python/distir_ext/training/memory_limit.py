@@ -20,14 +20,14 @@ class MemoryLimit:
     """The memory that a device may hold in a training step, under a plan.
 
     Attributes:
-        bytes: Peak of a device, as :func:`distir_ext.analysis.estimate` states it: state, inputs,
-            results and activations.
+        most_bytes: Highest peak of a device, as :func:`distir_ext.analysis.estimate` states it:
+            state, inputs, results and activations.
         mesh: The mesh, as in :func:`distir_ext.annotate`.
         plan: Shardings of the step, as there.
         cluster: The devices, as in ``estimate``.
     """
 
-    bytes: int
+    most_bytes: int
     mesh: Any
     plan: Mapping[str, Any]
     cluster: Cluster
@@ -47,7 +47,7 @@ class MemoryLimit:
         while regions <= _MOST_REGIONS:
             step = make(None if regions == 1 else regions)
             found = estimate(annotate(step, self.mesh, dict(self.plan)), self.cluster)
-            if found.peak_memory <= self.bytes:
+            if found.peak_memory <= self.most_bytes:
                 if regions == 1:
                     return step
                 fitting.append((found.flops, step))
@@ -62,5 +62,5 @@ class MemoryLimit:
         raise ValueError(
             f"the training step needs {least[0]:.0f} bytes on a device of this plan, with "
             f"{least[1]} regions whose activations are computed again, and the limit is "
-            f"{self.bytes}; shard the state or the batch by more devices"
+            f"{self.most_bytes}; shard the state or the batch by more devices"
         )
