@@ -150,7 +150,7 @@ def test_a_module_of_nn_marks_its_layers():
     assert step.script().count("_again: ") >= 2
 
 
-@pytest.mark.parametrize("number", [0, -1, True])
+@pytest.mark.parametrize("number", [0, -1, True, "4"])
 def test_a_number_that_is_none(number):
     with pytest.raises(ValueError, match="not a number of regions from 1 on"):
         dx.train_step(network(), "mse", checkpoint=number)

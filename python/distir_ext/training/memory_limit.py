@@ -32,7 +32,7 @@ class MemoryLimit:
     plan: Mapping[str, Any]
     cluster: Cluster
 
-    def first_fit(self, make: Callable[[int | None], tvm.IRModule]) -> tvm.IRModule:
+    def fitting_step(self, make: Callable[[int | None], tvm.IRModule]) -> tvm.IRModule:
         """The step that computes least, of those that fit.
 
         Args:

@@ -7,7 +7,6 @@ is computed a second time, from the kept ones, in front of the first gradient th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -77,29 +76,13 @@ def _mark(value: relax.Expr) -> str | None:
     return value.op.name if value.op.name in (_START, _END) else None
 
 
-@dataclass(frozen=True)
-class _Reads:
-    """The bindings of a function by place, and which of them each reads."""
-
-    bindings: Sequence[relax.Binding]
-    reads: Sequence[Sequence[int]]
-
-    @staticmethod
-    def of(bindings: Sequence[relax.Binding]) -> _Reads:
-        place = {binding.var: at for at, binding in enumerate(bindings)}
-        reads = [
-            [place[var] for var in relax.analysis.free_vars(each.value) if var in place]
-            for each in bindings
-        ]
-        return _Reads(bindings, reads)
-
-    def last_readers(self) -> list[int]:
-        """The last binding that reads each; itself, if there is none."""
-        last = list(range(len(self.reads)))
-        for at, read in enumerate(self.reads):
-            for each in read:
-                last[each] = at
-        return last
+def _reads(bindings: Sequence[relax.Binding]) -> list[list[int]]:
+    """For each binding, the places of those that it reads."""
+    place = {binding.var: at for at, binding in enumerate(bindings)}
+    return [
+        [place[var] for var in relax.analysis.free_vars(each.value) if var in place]
+        for each in bindings
+    ]
 
 
 def marked_places(bindings: Sequence[relax.Binding]) -> set[int]:
@@ -110,24 +93,24 @@ def marked_places(bindings: Sequence[relax.Binding]) -> set[int]:
     Args:
         bindings: Of a forward function, with its marks.
     """
-    graph = _Reads.of(bindings)
+    reads = _reads(bindings)
     marks = [_mark(each.value) for each in bindings]
     inside: set[int] = set()
-    waiting = [each for at, mark in enumerate(marks) if mark == _END for each in graph.reads[at]]
+    waiting = [each for at, mark in enumerate(marks) if mark == _END for each in reads[at]]
     kept = set(waiting)
     while waiting:
         at = waiting.pop()
         if at not in inside and marks[at] is None:
             inside.add(at)
-            waiting += graph.reads[at]
+            waiting += reads[at]
     behind: set[int] = set()
     for at, mark in enumerate(marks):
-        if mark == _START or (mark is None and behind.intersection(graph.reads[at])):
+        if mark == _START or (mark is None and behind.intersection(reads[at])):
             behind.add(at)
     inside = (inside & behind) - kept
     read_elsewhere = {
         each
-        for at, read in enumerate(graph.reads)
+        for at, read in enumerate(reads)
         if at not in inside and at not in kept
         for each in read
     }
@@ -144,8 +127,10 @@ def regions(bindings: Sequence[relax.Binding], number: int) -> set[int]:
         bindings: Of a forward function.
         number: Of regions; as many as fit, if there are fewer.
     """
-    graph = _Reads.of(bindings)
-    last = graph.last_readers()
+    last = list(range(len(bindings)))  # the last binding that reads each; itself, if none does
+    for at, read in enumerate(_reads(bindings)):
+        for each in read:
+            last[each] = at
     sizes = [_bytes_of(each.var.ty) for each in bindings]
     crossing = [0.0] * (len(bindings) + 1)  # bytes that are made before a place and read behind it
     for at, end in enumerate(last):

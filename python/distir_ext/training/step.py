@@ -130,46 +130,40 @@ def train_step(
             gradient; the function has branches; names repeat; a number is out of range.
         TypeError: A loss or an optimiser is none.
     """
-    if isinstance(checkpoint, MemoryLimit):
-
-        def with_regions(number: int | None) -> tvm.IRModule:
-            return train_step(
-                mod,
-                loss,
-                optimizer,
-                params,
-                func=func,
-                targets=targets,
-                clip=clip,
-                loss_scale=loss_scale,
-                checkpoint=number,
-                donate=donate,
-            )
-
-        fitted = checkpoint.first_fit(with_regions)
-        return relax.transform.LegalizeOps()(fitted) if legalize else fitted
     function = function_to_annotate(mod, func)
     chosen = as_optimizer(optimizer)
-    _check_numbers(clip, loss_scale)
-    if checkpoint is not None and (isinstance(checkpoint, bool) or checkpoint < 1):
-        raise ValueError(f"checkpoint is {checkpoint!r}, not a number of regions from 1 on")
-    trained = [_param(each, func) for each in _trained(function, params, func)]
-    builder = _Builder(function, func, trained, chosen)
-    builder.forward(loss, targets, loss_scale, checkpoint)
-    step = builder.step(clip, loss_scale)
-    if donate:
-        state = step.params[: len(step.attrs[STATE_ATTRIBUTE])]
-        step = step.with_attr(DONATED_ATTRIBUTE, [str(each.name) for each in state])
-    result = tvm.IRModule({"main": step}, global_infos=mod.global_infos)
-    for var, other in mod.functions_items():
-        if isinstance(other, tvm.tirx.PrimFunc):
-            result[var] = other
-    result = relax.transform.CanonicalizeBindings()(result)
-    result = relax.transform.DeadCodeElimination(["main"])(result)
+    _check_numbers(clip, loss_scale, checkpoint)
+    trained = _trained(function, params, func)
+
+    def with_regions(number: int | None) -> tvm.IRModule:
+        builder = _Builder(function, func, [_param(each, func) for each in trained], chosen)
+        builder.forward(loss, targets, loss_scale, number)
+        step = builder.step(clip, loss_scale)
+        if donate:
+            state = step.params[: len(step.attrs[STATE_ATTRIBUTE])]
+            step = step.with_attr(DONATED_ATTRIBUTE, [str(each.name) for each in state])
+        result = tvm.IRModule({"main": step}, global_infos=mod.global_infos)
+        for var, other in mod.functions_items():
+            if isinstance(other, tvm.tirx.PrimFunc):
+                result[var] = other
+        result = relax.transform.CanonicalizeBindings()(result)
+        return relax.transform.DeadCodeElimination(["main"])(result)
+
+    if isinstance(checkpoint, MemoryLimit):
+        result = checkpoint.fitting_step(with_regions)
+    else:
+        result = with_regions(checkpoint)
     return relax.transform.LegalizeOps()(result) if legalize else result
 
 
-def _check_numbers(clip: float | None, loss_scale: LossScale | float | None) -> None:
+def _check_numbers(
+    clip: float | None,
+    loss_scale: LossScale | float | None,
+    checkpoint: int | MemoryLimit | None,
+) -> None:
+    is_number = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint > 0
+    if not is_number and checkpoint is not None and not isinstance(checkpoint, MemoryLimit):
+        raise ValueError(f"checkpoint is {checkpoint!r}, not a number of regions from 1 on")
     if clip is not None and not clip > 0:
         raise ValueError(f"clip is {clip!r}, not a norm above 0")
     scale = loss_scale.initial if isinstance(loss_scale, LossScale) else loss_scale
