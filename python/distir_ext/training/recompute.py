@@ -7,7 +7,6 @@ is computed a second time, from the kept ones, in front of the first gradient th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -133,11 +132,14 @@ def regions(bindings: Sequence[relax.Binding], number: int) -> set[int]:
         for each in read:
             last[each] = at
     sizes = [_bytes_of(each.var.ty) for each in bindings]
-    changes = [0.0] * (len(bindings) + 1)
+    crossing = [0.0] * (len(bindings) + 1)  # bytes that are made before a place and read behind it
     for at, end in enumerate(last):
-        changes[at + 1] += sizes[at]
-        changes[end + 1] -= sizes[at]
-    crossing = list(accumulate(changes))  # bytes that are made before a place and read from it on
+        crossing[at + 1] += sizes[at]
+        crossing[end] -= sizes[at] if end > at else 0.0
+        if end == at:
+            crossing[at + 1] -= sizes[at]
+    for at in range(1, len(crossing)):
+        crossing[at] += crossing[at - 1]
     total, so_far = sum(sizes), 0.0
     best: dict[int, tuple[float, int]] = {}
     for at in range(1, len(bindings)):
