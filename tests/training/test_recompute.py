@@ -87,6 +87,14 @@ def test_numbers_are_the_same_and_memory_is_less():
     assert flops["kept"] < flops["three"] <= flops["layers"] * 1.01 <= 1.4 * flops["kept"]
 
 
+def test_weights_do_not_say_where_borders_are(monkeypatch):
+    """They are a hundred times as large as all activations together."""
+    monkeypatch.setattr("tests.training.test_recompute.WIDTH", 256)
+    monkeypatch.setattr("tests.training.test_recompute.BATCH", 4)
+    text = dx.train_step(network(), "mse", checkpoint=2).script()
+    assert 4 <= text.count("_again: ") <= 2 * 4  # products and gelu of one or two layers of five
+
+
 @pytest.mark.large
 def test_a_limit_is_kept_by_what_computes_least():
     mesh, plan = dx.Mesh(dp=4), {"x": ("dp", None), "target": ("dp", None)}

@@ -7,6 +7,7 @@ is computed a second time, from the kept ones, in front of the first gradient th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -117,7 +118,7 @@ def marked_places(bindings: Sequence[relax.Binding]) -> set[int]:
     return inside - read_elsewhere
 
 
-def regions(bindings: Sequence[relax.Binding], number: int) -> set[int]:
+def regions(bindings: Sequence[relax.Binding], number: int, num_weights: int = 0) -> set[int]:
     """Places of the bindings that are computed again where the forward pass has some regions.
 
     A border of regions is where few bytes are read later, such as between layers. Values that cross
@@ -126,20 +127,23 @@ def regions(bindings: Sequence[relax.Binding], number: int) -> set[int]:
     Args:
         bindings: Of a forward function.
         number: Of regions; as many as fit, if there are fewer.
+        num_weights: Bindings at the beginning that are weights, or these in another type. They
+            count for nothing: all regions read them.
     """
     last = list(range(len(bindings)))  # the last binding that reads each; itself, if none does
     for at, read in enumerate(_reads(bindings)):
         for each in read:
             last[each] = at
-    sizes = [_bytes_of(each.var.ty) for each in bindings]
-    crossing = [0.0] * (len(bindings) + 1)  # bytes that are made before a place and read behind it
+    sizes = [
+        _bytes_of(each.var.ty) if at >= num_weights else 0.0 for at, each in enumerate(bindings)
+    ]
+    changes = [0.0] * (len(bindings) + 1)
     for at, end in enumerate(last):
-        crossing[at + 1] += sizes[at]
-        crossing[end] -= sizes[at] if end > at else 0.0
-        if end == at:
-            crossing[at + 1] -= sizes[at]
-    for at in range(1, len(crossing)):
-        crossing[at] += crossing[at - 1]
+        if end > at:
+            changes[at + 1] += sizes[at]
+            changes[end] -= sizes[at]
+    # Bytes that are made before a place and read behind the binding that stands there.
+    crossing = list(accumulate(changes))
     total, so_far = sum(sizes), 0.0
     best: dict[int, tuple[float, int]] = {}
     for at in range(1, len(bindings)):

@@ -290,7 +290,7 @@ class _Builder:
             marked = {bindings[at].var for at in marked_places(bindings)}
             places = {at for at, each in enumerate(block.bindings) if each.var in marked}
         else:
-            places = regions(block.bindings, checkpoint)
+            places = regions(block.bindings, checkpoint, len(self._trained))
         self._adjoint = computed_again(adjoint, places, len(block.bindings)) if places else adjoint
         # It has parameters of its own.
         mine = iter(self._adjoint.params)
