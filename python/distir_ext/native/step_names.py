@@ -36,9 +36,8 @@ class StepCursor:
             if not self._rows or not self._rows[0][0]:
                 return callee, callee
             callee = str(self._rows[0][0])
-        in_place = _IN_PLACE.fullmatch(callee)
-        if not self._left[callee] and in_place and self._left[in_place[1]]:
-            callee = in_place[1]
+        if not self._left[callee] and (in_place := _IN_PLACE.fullmatch(callee)):
+            callee = in_place[1] if self._left[in_place[1]] else callee
         if not self._left[callee]:
             return "" if _SIZES.fullmatch(callee) else callee, callee
         while self._rows and self._rows[0][0]:

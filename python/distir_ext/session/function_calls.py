@@ -271,15 +271,14 @@ class FunctionCalls:
             As ``ModelFunction.__call__``, of its arguments.
         """
         spec = self.spec
-        donated = self._check_donated(inputs)
+        arguments = [
+            Argument(param, value, f'input "{param.name}" of "{spec.name}"')
+            for value, param in zip(inputs, spec.inputs, strict=True)
+        ]
+        donated = self._check_donated(arguments)
         held = held or self.held
         cutter = ArgumentCutter(held.workers, held.sizes, spec.dividing, spec.size_names)
-        cuts = cutter.cut(
-            [
-                Argument(param, value, f'input "{param.name}" of "{spec.name}"')
-                for value, param in zip(inputs, spec.inputs, strict=True)
-            ]
-        )
+        cuts = cutter.cut(arguments)
         with Passage(held.workers) as passage:
             cuts = passage.bring(cuts)
             cutter.read_stored(cuts)
@@ -383,22 +382,21 @@ class FunctionCalls:
             return joined.may_be_overwritten()
         return joined
 
-    def _check_donated(self, inputs: Sequence[Any]) -> list[tuple[str, ShardedArray]]:
+    def _check_donated(self, arguments: Sequence[Argument]) -> list[tuple[str, ShardedArray]]:
         """The arrays that a call uses up, with the names of inputs.
 
         Raises:
             RuntimeError: an array was used up before.
             ValueError: one is donated and passed for another input, too.
         """
-        spec = self.spec
         passed: dict[int, str] = {}
         donated: dict[int, tuple[str, ShardedArray]] = {}
-        for index, (param, value) in enumerate(zip(spec.inputs, inputs, strict=True)):
-            where = f'input "{param.name}" of "{spec.name}"'
-            for array in _sharded_arrays(value):
+        for index, argument in enumerate(arguments):
+            where = argument.where
+            for array in _sharded_arrays(argument.value):
                 array.check_available(where)
                 other = passed.setdefault(id(array), where)
-                if index in spec.donated:
+                if index in self.spec.donated:
                     donated[id(array)] = where, array
                 if other != where and id(array) in donated:
                     raise ValueError(

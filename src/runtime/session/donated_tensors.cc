@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/kernels/strided_copy.h"
 #include "runtime/session/shard.h"
@@ -26,6 +27,21 @@ ffi::ObjectPtr<ffi::TensorObj> PointerTo(const ffi::Tensor& tensor) {
 
 void DonatedTensors::StepBegins(const ffi::Array<ffi::Any>& arguments,
                                 const std::vector<ffi::Any>& cut) {
+  arguments_ = &arguments;
+  cut_ = &cut;
+  if (!results_.empty()) FindOwned();  // what is an argument of any step is donated no more
+}
+
+void DonatedTensors::StepEnds() {
+  arguments_ = nullptr;
+  cut_ = nullptr;
+  owned_.clear();
+}
+
+void DonatedTensors::FindOwned() {
+  if (arguments_ == nullptr) return;
+  const ffi::Array<ffi::Any>& arguments = *std::exchange(arguments_, nullptr);
+  const std::vector<ffi::Any>& cut = *std::exchange(cut_, nullptr);
   std::unordered_set<const ffi::Object*> seen;
   for (size_t i = 0; i < cut.size(); ++i) {
     const ffi::Object* object = cut[i].as<ffi::TensorObj>();
@@ -41,6 +57,7 @@ void DonatedTensors::StepBegins(const ffi::Array<ffi::Any>& arguments,
 }
 
 ffi::Tensor DonatedTensors::Take(const ffi::Tensor& argument, bool copies) {
+  FindOwned();
   ffi::Tensor taken = argument;
   if (owned_.erase(PointerTo(argument).get()) == 0) {
     taken = NewArgument(argument.shape(), argument.dtype(), nullptr);

@@ -9,10 +9,10 @@
  *
  * Worked example: a training step that donates its state, called with NumPy arrays first:
  * \code
- *   new = distir.runtime.donated(w)    // w was cut for this step: it is w, which becomes the
- * result new = distir.runtime.donated(w)    // the next step, with that result: it is w again
+ *   new = distir.runtime.donated(w)  // w was cut for this step: w itself, which becomes a result
+ *   new = distir.runtime.donated(w)  // the next step, with that result: w itself again
  *   evaluate(w)
- *   new = distir.runtime.donated(w)    // a copy of w, which becomes the result
+ *   new = distir.runtime.donated(w)  // a copy of w, which becomes a result
  * \endcode
  */
 #ifndef DISTIR_RUNTIME_SESSION_DONATED_TENSORS_H_
@@ -35,15 +35,19 @@ class DonatedTensors {
   /*! \param arguments As given. \param cut The same with their shards cut. */
   void StepBegins(const tvm::ffi::Array<tvm::ffi::Any>& arguments,
                   const std::vector<tvm::ffi::Any>& cut);
-  void StepEnds() { owned_.clear(); }
+  void StepEnds();
 
   /*! \brief The argument itself if the step may write to it, else a new tensor with its elements
    * (if `copies`). The result of the step that is written there may be donated to a later one. */
   tvm::ffi::Tensor Take(const tvm::ffi::Tensor& argument, bool copies);
 
  private:
+  void FindOwned();
   void Forget();
 
+  // Of the step, while it runs; null once owned_ is known, which steps that donate ask for.
+  const tvm::ffi::Array<tvm::ffi::Any>* arguments_ = nullptr;
+  const std::vector<tvm::ffi::Any>* cut_ = nullptr;
   std::unordered_set<const tvm::ffi::Object*> owned_;  // arguments of the step
   // Results that may be donated. What is weakly held has its address to itself.
   std::unordered_map<const tvm::ffi::Object*, tvm::ffi::WeakObjectPtr<tvm::ffi::TensorObj>>
