@@ -30,7 +30,8 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.explain.provenance import explain
     from distir_ext.explain.summary import Summary, summary
     from distir_ext.explain.user_rules import register_rule, registered_rules, unregister_rule
-    from distir_ext.mesh.cluster import DEVICES, INFINIBAND, NVLINK, Cluster, Device, Link
+    from distir_ext.mesh.cluster import INFINIBAND, NVLINK, Cluster, Link
+    from distir_ext.mesh.device import DEVICES, Device
     from distir_ext.mesh.dims import Dim, TensorDims
     from distir_ext.mesh.mesh import Mesh
     from distir_ext.mesh.notation import dims, meshes

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from distir_ext.mesh.cluster import Cluster, Device
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.device import Device
 from distir_ext.text.display import Printed, figure
 
 _Row = TypeVar("_Row", bound="KernelCost | OperatorCost")

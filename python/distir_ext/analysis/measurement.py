@@ -17,7 +17,8 @@ from tvm.relax import op
 from distir_ext.analysis.collective_times import Times, group_sizes, measure_collectives
 from distir_ext.annotate.patterns import annotate
 from distir_ext.compile.building import build_executable
-from distir_ext.mesh.cluster import Cluster, Device, Link
+from distir_ext.mesh.cluster import Cluster, Link
+from distir_ext.mesh.device import Device
 from distir_ext.mesh.mesh import Mesh
 from distir_ext.native.collective_records import names
 from distir_ext.session.model import Model

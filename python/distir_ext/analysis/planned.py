@@ -17,7 +17,8 @@ from distir_ext.analysis.planned_program import resolve_target
 from distir_ext.analysis.planned_steps import PlannedSteps, planned_steps
 from distir_ext.analysis.steps import FunctionSteps
 from distir_ext.communication.collectives import with_notes
-from distir_ext.mesh.cluster import Cluster, Device
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.device import Device
 from distir_ext.native.modules import check_module
 from distir_ext.passes import transform
 from distir_ext.pipelines.lowering import lower_for

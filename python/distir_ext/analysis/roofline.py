@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from distir_ext.analysis.costs import Cost
 from distir_ext.analysis.steps import Body, FunctionSteps, Step
-from distir_ext.mesh.cluster import Device
+from distir_ext.mesh.device import Device
 
 
 class Roofline:

@@ -14,7 +14,7 @@ from distir_ext.compile import cpu, gpu
 from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.kernels.legalize import OUTLINE
 from distir_ext.compile.memory_plan import in_dataflow
-from distir_ext.mesh.cluster import Device
+from distir_ext.mesh.device import Device
 from distir_ext.native import cpu_target, tvm_log
 
 _OPAQUE = 8

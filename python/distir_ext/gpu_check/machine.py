@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from distir_ext.mesh.cluster import DEVICES, Device
+from distir_ext.mesh.device import DEVICES, Device
 from distir_ext.native import nvidia as _nvidia
 from distir_ext.native.environment import changed_environment
 from distir_ext.session.session import Session

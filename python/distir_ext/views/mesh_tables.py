@@ -12,7 +12,8 @@ from distir_ext.text.tables import amount, new_table
 from distir_ext.views.drawing.abbreviation import shown
 
 if TYPE_CHECKING:
-    from distir_ext.mesh.cluster import Device, Link
+    from distir_ext.mesh.cluster import Link
+    from distir_ext.mesh.device import Device
     from distir_ext.mesh.mesh import Mesh
 
 _MOST_ROWS, _MOST_COLUMNS = 16, 16

@@ -13,7 +13,8 @@ from distir_ext.autosharding.auto_plan import AutoPlan
 from distir_ext.communication.collectives import Collectives
 from distir_ext.explain.summary import Summary
 from distir_ext.hints.report import Report
-from distir_ext.mesh.cluster import Cluster, Device
+from distir_ext.mesh.cluster import Cluster
+from distir_ext.mesh.device import Device
 from distir_ext.mesh.mesh import Mesh
 from distir_ext.native.reports import PassReport
 from distir_ext.pipelines.pipeline import PassPipeline

@@ -58,7 +58,8 @@ def cluster_of(text: str, devices: int) -> Cluster:
         ValueError: There is no such cluster, or a file describes none.
         OSError: The file cannot be read.
     """
-    from distir_ext.mesh.cluster import DEVICES, Cluster
+    from distir_ext.mesh.cluster import Cluster
+    from distir_ext.mesh.device import DEVICES
 
     if text == MEASURE:
         return Cluster.measure(max(2, devices))

@@ -17,7 +17,7 @@ from distir_ext.views.drawing.figure import engineering, label_text, new_figure
 
 if TYPE_CHECKING:
     from distir_ext.analysis.costs import KernelCost
-    from distir_ext.mesh.cluster import Device
+    from distir_ext.mesh.device import Device
 
 _MARKS = {"compute": ("o", BLUE), "memory": ("s", ORANGE), "launch": ("^", BLUISH_GREEN)}
 _NAMED = 6
