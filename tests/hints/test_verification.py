@@ -83,6 +83,7 @@ def test_adapters_give_the_right_numbers():
     assert "gather" not in outcome.communicated
 
 
+@pytest.mark.large
 def test_parallel_blocks_reduce_once_and_norms_of_all_columns_their_statistics():
     """Blocks that are taken from heads are weights of their own; nothing is exchanged."""
     made = program(parallel_block, normed_mlp)

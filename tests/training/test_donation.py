@@ -63,6 +63,7 @@ def trained(mesh, plan, donate, workers="threads", steps=4):
         return losses, {name: value.numpy() for name, value in state.items()}
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_numbers_are_those_without_donation(workers):
     for mesh, plan in PLANS if workers == "threads" else PLANS[1:2]:

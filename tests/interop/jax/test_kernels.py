@@ -54,6 +54,7 @@ def test_shifts_by_all_bits_and_more():
     check(shifts, COUNTS, exact=True)
 
 
+@pytest.mark.large
 def test_random_numbers():
     def draw(key, x):
         normal, mask = jax.random.split(key)

@@ -142,6 +142,7 @@ def test_folders_that_say_anything(tmp_path, monkeypatch, capfd):
         assert not (tmp_path / "ran").exists(), (number, file)
 
 
+@pytest.mark.large
 def test_tokens_are_printed_as_text(tmp_path, capfd):
     files_of(tmp_path, tokenizer=True)
     capfd.readouterr()

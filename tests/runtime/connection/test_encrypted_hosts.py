@@ -67,6 +67,7 @@ def flip(position, direction, flipped):
     return change
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("direction", [True, False], ids=["forth", "back"])
 def test_no_byte_can_be_altered_between(direction, monkeypatch):
     """Of the hello, TLS's handshake, the proof, the opening and the answer."""
