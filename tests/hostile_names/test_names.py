@@ -143,7 +143,11 @@ def test_every_public_function_has_names_as_text_in_its_errors():
 
     def visit(module):
         for name in getattr(module, "__all__", dir(module)):
-            found = getattr(module, name, None)
+            try:
+                found = getattr(module, name, None)
+            except ImportError as error:  # of a package that is not installed
+                assert "pip install 'distir-ext[" in str(error)
+                continue
             if name.startswith("_") or not getattr(found, "__name__", "").strip("_"):
                 continue
             if inspect.ismodule(found) and found.__name__.startswith("distir_ext."):
@@ -155,8 +159,7 @@ def test_every_public_function_has_names_as_text_in_its_errors():
                 if found.__code__ is not of_us:
                     missing.append(f"{found.__module__}.{name}")
 
-    for package in (dx, dx.interop.gspmd, dx.interop.jax, dx.interop.onnx, dx.interop.shardy):
-        visit(package)
+    visit(dx)
     assert len(seen) > 90
     assert missing == ["distir_ext.native.reports.pass_reports"]  # which is told no names
 
