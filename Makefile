@@ -46,13 +46,16 @@ EDITABLE := $(BIN)/python -m pip install --verbose --no-build-isolation \
   --config-settings=editable.mode=redirect --editable
 INSTALL_LOG := $(VENV)/install.log
 # Of what pip prints: downloads, and the steps of the compilation, every tenth where it is no terminal.
-PROGRESS = stdbuf -oL awk -v every="$$([ -t 1 ] && echo 1 || echo 10)" \
-  '/^ *Downloading .*[.]whl/ { print "  " $$1, $$2 } \
-  match($$0, /\[[0-9]+\/[0-9]+\]/) { \
-    step = substr($$0, RSTART, RLENGTH); split(step, part, /[][\/]/); \
-    if (part[2] > 0 && (part[2] % every == 0 || part[2] == part[3])) \
-      printf "%s  compiling %s%s", every == 1 ? "\r" : "", step, \
-        every == 1 && part[2] != part[3] ? "" : "\n" }'
+define PROGRESS
+while IFS= read -r line; do \
+  if [[ "$$line" =~ ^\ *Downloading\ [^\ ]*[.]whl ]]; then echo "$$line"; fi; \
+  if [[ "$$line" =~ \[([0-9]+)/([0-9]+)\] ]]; then \
+    step="$${BASH_REMATCH[1]}" of="$${BASH_REMATCH[2]}"; \
+    if [ -t 1 ]; then printf "\r  compiling [$$step/$$of]"; [ "$$step" != "$$of" ] || echo; \
+    elif [ $$((step % 10)) = 0 ] || [ "$$step" = "$$of" ]; then echo "  compiling [$$step/$$of]"; fi; \
+  fi; \
+done
+endef
 
 .PHONY: help demo test test-all test-nightly test-models asan tsan fuzz soak lint tidy format docs wheel clean
 
