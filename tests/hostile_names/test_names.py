@@ -145,8 +145,7 @@ def test_every_public_function_has_names_as_text_in_its_errors():
         for name in getattr(module, "__all__", dir(module)):
             try:
                 found = getattr(module, name, None)
-            except ImportError as error:  # of a package that is not installed
-                assert "pip install 'distir-ext[" in str(error)
+            except ImportError:  # of an extra that is not installed
                 continue
             if name.startswith("_") or not getattr(found, "__name__", "").strip("_"):
                 continue
