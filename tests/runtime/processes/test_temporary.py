@@ -4,6 +4,7 @@ import tempfile
 
 import numpy as np
 import pytest
+from tests.runtime.lateness import SANITIZED
 from tvm import relax
 
 import distir_ext as dx
@@ -55,4 +56,6 @@ def test_workers_make_no_file_that_could_be_left(tmp_path, monkeypatch):
     before = tmp_path.stat().st_mtime_ns
     with dx.Session(2, workers="processes") as session:
         session.load(exe)
-    assert tmp_path.stat().st_mtime_ns == before
+    assert list(tmp_path.iterdir()) == []
+    if not SANITIZED:  # ThreadSanitizer makes and removes a file of its own in each process
+        assert tmp_path.stat().st_mtime_ns == before
