@@ -262,7 +262,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            })
       .def("distir.autosharding.SeparateBatchDims", [](ir::IRModule mod) {
         return ir::RewriteFunctions(mod, [](const ir::Function& function) {
-          return propagation::SeparateBatchDims(propagation::BatchLookups(function));
+          return propagation::SeparateBatchDims(propagation::BatchOverRows(function));
         });
       });
 }

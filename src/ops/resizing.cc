@@ -139,8 +139,9 @@ ffi::Array<ir::Expr> LocalSize(const OpView& global, const OpView& local) {
 
 // ---- decompositions
 
-/*! \brief A sharded dimension: pixels of each shard, and as many before and behind it. The last
- * shards may have fewer, and others in their place that are cut off. */
+/*! \brief A sharded dimension: pixels of each shard, and whole groups before and behind it, of
+ * which those that the shard's own look at have pixels. The last shards may have fewer, and others
+ * in their place that are cut off. */
 struct ResizedRows {
   ResizedDim dim;
   int64_t shards;
@@ -160,7 +161,8 @@ struct ResizedRows {
     std::vector<mesh::Segment> segments;
     const int64_t size = dim.groups * dim.group;
     for (int64_t s = 0; s < shards; ++s) {
-      const int64_t begin = s * length - around, end = begin + total(), target = s * total();
+      const int64_t begin = s * length - dim.reach, end = begin + length + 2 * dim.reach;
+      const int64_t target = s * total() + around - dim.reach;
       const int64_t from = std::max<int64_t>(begin, 0), to = std::min(end, size);
       if (begin < 0) segments.push_back({0, target, 0, -begin});
       if (from < to) segments.push_back({from, target + from - begin, 1, to - from});

@@ -11,6 +11,7 @@
 #include "ir/build.h"
 #include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
+#include "ir/tir_node.h"
 #include "ops/lookup.h"
 #include "ops/movement.h"
 
@@ -73,34 +74,65 @@ bool HasKnownPlace(const OpView& view) {
   return IntegersOf(args[1]) && IntegersOf(args[2]) && (args.size() < 5 || IntegersOf(args[4]));
 }
 
-/*!
- * \brief Number of elements that a slice takes along its axis number `i`, of unknown extent, if
- * they are few; else 0. Without `assume_inbound` TVM types `x[:, S - 1:S]` as min(S, ..) elements;
- * of the first or the last one it is known that there is one.
- */
-int64_t FewOfUnknown(const OpView& view, size_t i, int dim) {
-  if (StaticSizes(view.operands[0])[dim] >= 0) return 0;
-  const int64_t count = StaticSizes(view.results[0])[dim];
-  if (count >= 0) return AreFew({count}) ? count : 0;
-  const ir::NodeArray<ir::Expr>& args = view.call.args();
-  if (args.size() > 4 && (*IntegersOf(args[4]))[i] != 1) return 0;
-  const ir::Expr& size = ir::ShapeOf(view.operands[0])[dim];
-  const ir::Expr begin = ir::Tuple::Cast(args[2]).fields()[i];
-  const ir::Expr end = ir::Tuple::Cast(args[3]).fields()[i];
-  auto number = [](const ir::Expr& expr) {
-    return ir::IntImm::Is(expr) ? std::optional(ir::IntImm::Cast(expr).value()) : std::nullopt;
-  };
-  const bool is_end =
-      ir::SameDim(end, size) || number(end).value_or(0) >= std::numeric_limits<int32_t>::max();
-  const bool is_last =
-      is_end && (number(begin) == -1 || (!number(begin) && ir::SameDim(ir::Add(begin, 1), size)));
-  return is_last || (number(begin) == 0 && number(end) == 1) ? 1 : 0;
+/*! \brief A slice of few elements of a dimension of unknown extent. */
+struct FewOfUnknown {
+  size_t index;               // of the dimension among the slice's axes
+  int64_t count;              // at most
+  ir::Expr begin;             // the first; one before all others counts as the first of them
+  bool may_be_fewer = false;  // as x[:, -2:] of one element
+};
+
+std::optional<int64_t> NumberOf(const ir::Expr& size) {
+  return ir::IntImm::Is(size) ? std::optional(ir::IntImm::Cast(size).value()) : std::nullopt;
 }
 
-/*! \brief Per dimension of the operand, the axis number of a slice that takes few elements of an
- * unknown extent, and how many. */
-std::map<int, std::pair<size_t, int64_t>> FewElements(const OpView& view) {
-  std::map<int, std::pair<size_t, int64_t>> few;
+/*! \brief The number in an extent such as min(n, 2); -1 where it is no such. */
+int64_t LeastOf(const ir::Expr& extent) {
+  const auto binary = ir::BinaryExpr::Cast(extent);
+  if (!binary.defined() || binary.kind() != ir::BinaryKind::kMin) return -1;
+  return std::max(NumberOf(binary.a()).value_or(-1), NumberOf(binary.b()).value_or(-1));
+}
+
+/*!
+ * \brief The elements that a slice takes along its axis number `i`, of unknown extent, if they are
+ * few. Without `assume_inbound` TVM types `x[:, S - 2:S]` as min(S, ..) elements; of the first or
+ * the last one it is known that there is one.
+ */
+std::optional<FewOfUnknown> FewAlong(const OpView& view, size_t i, int dim) {
+  const ir::NodeArray<ir::Expr>& args = view.call.args();
+  const ir::Expr& size = ir::ShapeOf(view.operands[0])[dim];
+  const ir::Expr& extent = ir::ShapeOf(view.results[0])[dim];
+  if (ir::StaticDim(size) >= 0) return std::nullopt;
+  const ir::Expr begin = ir::Tuple::Cast(args[2]).fields()[i];
+  const ir::Expr end = ir::Tuple::Cast(args[3]).fields()[i];
+  const std::optional<int64_t> from = NumberOf(begin), to = NumberOf(end);
+  const ir::Expr counted = from.value_or(0) < 0 ? ir::Add(size, *from) : begin;  // from the front
+  FewOfUnknown few{i, ir::StaticDim(extent), counted};
+  if (few.count >= 0) return few;
+  if (args.size() > 4 && (*IntegersOf(args[4]))[i] != 1) return std::nullopt;
+  const bool is_end =
+      ir::SameDim(end, size) || to.value_or(0) >= std::numeric_limits<int32_t>::max();
+  const int64_t from_end = is_end ? ir::StaticDim(ir::Subtract(size, counted)) : -1;
+  few.may_be_fewer = true;
+  if (from_end > 0) {
+    few.count = from_end;
+    few.begin = ir::Subtract(size, extent);
+  } else if (from && to && *from < *to && (*from < 0) == (*to < 0)) {
+    few.count = *to - *from;
+  } else {
+    few.count = LeastOf(extent);
+  }
+  const bool is_one = few.count == 1 && (from_end == 1 || from == 0);
+  if (is_one) {
+    few.begin = counted;
+    few.may_be_fewer = false;
+  }
+  return few;
+}
+
+/*! \brief The dimensions of unknown extent of which a slice takes few elements. */
+std::map<int, FewOfUnknown> FewElements(const OpView& view) {
+  std::map<int, FewOfUnknown> few;
   const ir::NodeArray<ir::Expr>& args = view.call.args();
   const auto axes = IntegersOf(args[1]);
   if (!axes || (args.size() > 4 && !IntegersOf(args[4])) || !ir::Tuple::Is(args[2]) ||
@@ -108,7 +140,8 @@ std::map<int, std::pair<size_t, int64_t>> FewElements(const OpView& view) {
     return few;
   for (size_t i = 0; i < axes->size(); ++i) {
     const int dim = NormalizeAxis((*axes)[i], ShardableRank(view.operands[0]));
-    if (const int64_t count = FewOfUnknown(view, i, dim)) few[dim] = {i, count};
+    const std::optional<FewOfUnknown> found = FewAlong(view, i, dim);
+    if (found && AreFew({found->count})) few.emplace(dim, *found);
   }
   return few;
 }
@@ -199,23 +232,28 @@ std::optional<Movement> SliceMovement(const OpView& view) {
   return std::nullopt;
 }
 
-/*! \brief The `count` elements that a slice takes along its axis number `i`, of unknown extent. */
-ir::Expr LookUpFewFrom(const ir::Expr& x, int dim, const ir::Call& call, size_t i, int64_t count,
-                       Writer* w) {
-  const ir::Expr& size = ir::ShapeOf(TensorTypeOf(x))[dim];
-  const int64_t stride = call.args().size() > 4 ? (*IntegersOf(call.args()[4]))[i] : 1;
-  ir::Expr begin = ir::Tuple::Cast(call.args()[2]).fields()[i];
-  if (ir::IntImm::Is(begin) && ir::IntImm::Cast(begin).value() < 0)
-    begin = ir::Add(size, ir::IntImm::Cast(begin).value());
-  ir::Expr first = w->Number(begin);
-  ir::Expr steps = w->Range(ir::MakeInt(count), {});
+/*! \brief The few elements that a slice takes along a dimension of unknown extent: `extent` of
+ * them. */
+ir::Expr LookUpFewFrom(const ir::Expr& x, int dim, const FewOfUnknown& few, const ir::Expr& extent,
+                       const ir::Call& call, Writer* w) {
+  const int64_t stride = call.args().size() > 4 ? (*IntegersOf(call.args()[4]))[few.index] : 1;
+  ir::Expr first = w->Number(few.begin);
+  if (few.may_be_fewer) {
+    const int64_t most = std::numeric_limits<int32_t>::max();
+    first = w->Write(ir::make::kClip, first, ir::MakeInt(0), ir::MakeInt(most));
+  }
+  ir::Expr steps = w->Range(ir::MakeInt(few.count), {});
   if (stride != 1)
     steps = w->Write(ir::make::kMultiply, steps, w->Scalar(static_cast<double>(stride), kInt64));
   const bool is_bool = DtypeOf(x).code == kDLBool;
   ir::Expr found =
       LookUpFew(is_bool ? w->Cast(x, kInt8) : x, w->Write(ir::make::kAdd, first, steps), dim,
                 w->ShardingOf(x).dims[dim], w);
-  return w->Cast(found, DtypeOf(x));
+  found = w->Cast(found, DtypeOf(x));
+  if (!few.may_be_fewer) return found;
+  const auto one = [](const ir::Expr& value) { return ir::MakeTuple({value}); };
+  return w->Write(ir::make::kStridedSlice, found, one(ir::MakeInt(dim)), one(ir::MakeInt(0)),
+                  one(extent), one(ir::MakeInt(1)), true);
 }
 
 // Slices along replicated dimensions come first, and those that few elements are left of, so that
@@ -227,10 +265,11 @@ ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
   ffi::Array<ir::Expr> rest[4];  // axes, begins, ends, strides
   std::vector<std::pair<int, Segment>> moved;
   const auto few = FewElements(ViewCall(call.call, call.result()));
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
   for (size_t i = 0; i < axes.size(); ++i) {
     int dim = NormalizeAxis(axes[i], RankOf(x));
     if (call.IsDecomposed(0, dim) && few.count(dim) > 0) {
-      x = LookUpFewFrom(x, dim, call.call, i, few.at(dim).second, w);
+      x = LookUpFewFrom(x, dim, few.at(dim), shape[dim], call.call, w);
       continue;
     }
     if (call.IsDecomposed(0, dim)) {
@@ -255,7 +294,6 @@ ir::Expr DecomposeStridedSlice(const DecomposedCall& call, Writer* w) {
     x = is_short(dim) ? LookUpSegment(x, dim, segment, w)
                       : w->Move(x, dim, segment.count, {segment});
   }
-  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(ir::TensorType::Cast(call.result()));
   for (const auto& [dim, each] : few) {
     if (call.IsDecomposed(0, dim) && ir::StaticDim(shape[dim]) < 0) return w->Reshape(x, shape);
   }

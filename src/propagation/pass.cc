@@ -248,7 +248,7 @@ class Propagation {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
       auto graph = std::make_unique<FunctionGraph>(
-          MakeGraph(gv.name(), SeparateBatchDims(BatchLookups(participants_.FunctionOf(gv)))));
+          MakeGraph(gv.name(), SeparateBatchDims(BatchOverRows(participants_.FunctionOf(gv)))));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }
     return *it->second;

@@ -1,4 +1,4 @@
-// Writes lookups by row number and position as lookups by position in each row.
+// Writes lookups and writes by row number and position as those by position in each row.
 #include "propagation/row_numbers.h"
 
 #include <algorithm>
@@ -27,7 +27,12 @@ bool IsLookup(const ir::Call& call) {
           ir::attrs::kGatherNDBatchDims.Int(call.attrs(), 0) == 0);
 }
 
-class Lookups : public ir::FunctionRewriter {
+/*! \brief True for a write at several positions at once. */
+bool IsWrite(const ir::Call& call) {
+  return ir::IsOp(call.op(), "relax.scatter_nd") || ir::IsOp(call.op(), "relax.index_put");
+}
+
+class RowNumbers : public ir::FunctionRewriter {
  public:
   bool any() const { return any_; }
 
@@ -36,7 +41,10 @@ class Lookups : public ir::FunctionRewriter {
     const auto call = ir::Call::Cast(value);
     if (call.defined()) {
       definitions_.emplace(var.get(), call);
-      if (const ir::Expr found = Batched(var, call); found.get() != nullptr) {
+      const ir::Expr found = IsLookup(call)  ? BatchedLookup(var, call)
+                             : IsWrite(call) ? BatchedWrite(var, call)
+                                             : ir::Expr();
+      if (found.get() != nullptr) {
         any_ = true;
         Bind(var, found);
         return;
@@ -46,38 +54,54 @@ class Lookups : public ir::FunctionRewriter {
   }
 
  private:
-  /*! \brief The lookup in each row; null where a call is none. */
-  ir::Expr Batched(const ir::Var& var, const ir::Call& call) {
-    if (!IsLookup(call)) return ir::Expr();
-    const bool is_tensor = ir::Tuple::Is(call.args()[1]);
+  /*! \brief Positions behind row numbers. */
+  struct Columns {
+    std::vector<ir::Expr> behind;  // empty where there are no row numbers, or nothing behind them
+    size_t rank = 0;               // dimensions of positions
+    bool is_joined = false;        // they have a last dimension, along which they are joined
+  };
+
+  /*! \brief The positions of a call on data (n, ..) whose first ones count its rows. */
+  Columns BehindRowNumbers(const ir::Call& call) const {
     const std::optional<Dims> data = KnownShape(call.args()[0]);
-    const std::optional<Dims> result = KnownShape(var);
-    if (!data || !result || data->empty()) return ir::Expr();
-    bool is_joined = false;
-    const std::vector<ir::Expr> columns =
-        is_tensor ? FieldsOf(call.args()[1]) : ColumnsOf(call.args()[1], &is_joined);
-    if (columns.size() < 2 || !CountsRows(columns[0], (*data)[0])) return ir::Expr();
-    const size_t rank = KnownShape(columns[0])->size();
-    for (size_t i = 1; i < columns.size(); ++i) {
-      const std::optional<Dims> shape = KnownShape(columns[i]);
-      if (!shape || shape->size() != rank || !ir::SameDim((*shape)[0], (*data)[0]))
-        return ir::Expr();
-      if (!is_joined && !SameDims(*shape, *KnownShape(columns[1]))) return ir::Expr();
+    if (!data || data->empty()) return {};
+    Columns columns;
+    std::vector<ir::Expr> all = ir::Tuple::Is(call.args()[1])
+                                    ? FieldsOf(call.args()[1])
+                                    : ColumnsOf(call.args()[1], &columns.is_joined);
+    if (all.size() < 2 || !CountsRows(all[0], (*data)[0])) return {};
+    columns.rank = KnownShape(all[0])->size();
+    for (size_t i = 1; i < all.size(); ++i) {
+      const std::optional<Dims> shape = KnownShape(all[i]);
+      if (!shape || shape->size() != columns.rank || !ir::SameDim((*shape)[0], (*data)[0]))
+        return {};
+      if (!columns.is_joined && !SameDims(*shape, *KnownShape(all[1]))) return {};
     }
+    columns.behind.assign(all.begin() + 1, all.end());
+    return columns;
+  }
+
+  /*! \brief The lookup in each row; null where a call is none. */
+  ir::Expr BatchedLookup(const ir::Var& var, const ir::Call& call) {
+    const std::optional<Dims> result = KnownShape(var);
+    const Columns columns = BehindRowNumbers(call);
+    if (columns.behind.empty() || !result) return ir::Expr();
     ffi::Array<ir::Expr> positions;
     const auto dtype_of = [](const ir::Expr& column) {
       return ir::TensorType::Cast(column.ty()).dtype();
     };
-    const bool are_alike = std::all_of(columns.begin() + 1, columns.end(), [&](const auto& each) {
-      return dtype_of(each) == dtype_of(columns[1]);
-    });
-    for (size_t i = 1; i < columns.size(); ++i) {
-      ir::Expr column = Rewrite(columns[i]);
+    const bool are_alike = std::all_of(
+        columns.behind.begin(), columns.behind.end(),
+        [&](const auto& each) { return dtype_of(each) == dtype_of(columns.behind[0]); });
+    const int64_t rank = static_cast<int64_t>(columns.rank);
+    for (const ir::Expr& each : columns.behind) {
+      ir::Expr column = Rewrite(each);
       if (!are_alike) column = Typed(var, ir::make::kAstype(column, DLDataType{kDLInt, 64, 1}));
-      const ffi::Array<int64_t> last{static_cast<int64_t>(rank)};
-      positions.push_back(is_joined ? column : Typed(var, ir::make::kExpandDims(column, last)));
+      const ffi::Array<int64_t> last{rank};
+      positions.push_back(columns.is_joined ? column
+                                            : Typed(var, ir::make::kExpandDims(column, last)));
     }
-    const int64_t axis = static_cast<int64_t>(is_joined ? rank - 1 : rank);
+    const int64_t axis = columns.is_joined ? rank - 1 : rank;
     const ir::Expr indices = positions.size() == 1
                                  ? positions[0]
                                  : Typed(var, ir::make::kConcat(ir::MakeTuple(positions), axis));
@@ -87,6 +111,45 @@ class Lookups : public ir::FunctionRewriter {
     const ir::TensorType found = ir::TensorType::Cast(type);
     const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(found);
     if (!SameDims(Dims(shape.begin(), shape.end()), *result)) return ir::Expr();
+    return ir::MakeCall(var.ty(), made.op(), made.args(), made.attrs(), {}, call.span());
+  }
+
+  /*!
+   * \brief The write in each row; null where a call is none, or where it states several positions
+   * in a row. Data (n, m, k..), positions (n, t..) and values (n, t.., k..): positions become those
+   * of elements (n, t, k..), alike along k.
+   */
+  ir::Expr BatchedWrite(const ir::Var& var, const ir::Call& call) {
+    const Columns columns = BehindRowNumbers(call);
+    if (columns.behind.size() != 1) return ir::Expr();
+    const std::optional<Dims> data = KnownShape(call.args()[0]),
+                              written = KnownShape(call.args()[2]),
+                              stated = KnownShape(columns.behind[0]);
+    const size_t rank = columns.rank - (columns.is_joined ? 1 : 0);  // without the joined dimension
+    if (!written || written->size() != rank + data->size() - 2) return ir::Expr();
+    ffi::Array<ir::Expr> rows{(*stated)[0]};
+    rows.push_back(ir::Product(Dims(stated->begin() + 1, stated->begin() + rank)));
+    ffi::Array<ir::Expr> apart = rows, all = rows;  // positions with dimensions of 1, and without
+    for (size_t d = 0; d < written->size(); ++d) {
+      const ir::Expr& size = d < rank ? (*stated)[d] : (*data)[d - rank + 2];
+      if (!ir::SameDim((*written)[d], size)) return ir::Expr();  // values that broadcast
+      if (d < rank) continue;
+      apart.push_back(ir::MakeInt(1));
+      all.push_back(size);
+    }
+    const bool puts = ir::IsOp(call.op(), "relax.index_put");
+    const bool adds = puts && ir::attrs::kIndexPutAccumulate.Bool(call.attrs());
+    const std::string mode =
+        puts ? (adds ? "add" : "update") : ir::attrs::kScatterNDReduction.Text(call.attrs());
+    ir::Expr positions =
+        Typed(var, ir::make::kReshape(Rewrite(columns.behind[0]), ir::MakeShape(apart)));
+    if (!SameDims(Dims(apart.begin(), apart.end()), Dims(all.begin(), all.end())))
+      positions = Typed(var, ir::make::kBroadcastTo(positions, ir::MakeShape(all)));
+    const ir::Expr values =
+        Typed(var, ir::make::kReshape(Rewrite(call.args()[2]), ir::MakeShape(all)));
+    const auto made = ir::make::kScatterElements(Rewrite(call.args()[0]), positions, values,
+                                                 int64_t{1}, ffi::String(mode))
+                          .cast<ir::Call>();
     return ir::MakeCall(var.ty(), made.op(), made.args(), made.attrs(), {}, call.span());
   }
 
@@ -126,15 +189,20 @@ class Lookups : public ir::FunctionRewriter {
     return fields;
   }
 
-  /*! \brief True if a tensor has each row's number in the row's place: (n, 1, ..). */
+  /*! \brief True if a tensor has each row's number in the row's place: (n, 1, ..), or that
+   * broadcast. */
   bool CountsRows(const ir::Expr& value, const ir::Expr& rows) const {
     const std::optional<Dims> shape = KnownShape(value);
-    if (!shape || shape->empty() || !ir::SameDim((*shape)[0], rows)) return false;
+    const ir::Call* made = Definition(value);
+    if (made == nullptr || !shape || shape->empty() || !ir::SameDim((*shape)[0], rows))
+      return false;
+    if (ir::IsOp(made->op(), "relax.broadcast_to")) {
+      const std::optional<Dims> source = KnownShape(made->args()[0]);
+      return source && source->size() == shape->size() && CountsRows(made->args()[0], rows);
+    }
     for (size_t d = 1; d < shape->size(); ++d) {
       if (ir::StaticDim((*shape)[d]) != 1) return false;
     }
-    const ir::Call* made = Definition(value);
-    if (made == nullptr) return false;
     if (ir::IsOp(made->op(), "relax.arange")) {
       auto is = [made](size_t i, int64_t number) {
         return ir::IntImm::Is(made->args()[i]) &&
@@ -159,16 +227,16 @@ class Lookups : public ir::FunctionRewriter {
 
 }  // namespace
 
-ir::Function BatchLookups(const ir::Function& function) {
+ir::Function BatchOverRows(const ir::Function& function) {
   bool any = false;
   ir::VisitBindings(function.body(), [&any](const ir::Binding& binding) {
     const ir::Call call = ir::BoundCall(binding);
-    any = any || (call.defined() && IsLookup(call));
+    any = any || (call.defined() && (IsLookup(call) || IsWrite(call)));
   });
   if (!any) return function;
-  Lookups lookups;
-  ir::Function written = lookups.RewriteFunction(function);
-  if (!lookups.any()) return function;
+  RowNumbers rows;
+  ir::Function written = rows.RewriteFunction(function);
+  if (!rows.any()) return function;
   return ir::MakeFunction(written.params(), written.body(), function.ret_ty(), function.is_pure(),
                           function.attrs());
 }

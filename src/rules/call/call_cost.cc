@@ -36,11 +36,11 @@ double LocalBytesWith(size_t factor, const FactorRule& rule, Side side,
   return sum;
 }
 
+/*! \brief True if every shard has an element; the last ones may be padded. */
 bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
              const mesh::AxisRef& more) {
   const Factor& info = rule.factors[factor];
-  return info.Is<ParallelFactor>() && info.size > 0 &&
-         info.size % (mesh::NumShards(axes) * more.size) == 0;
+  return info.Is<ParallelFactor>() && info.size >= mesh::NumShards(axes) * more.size;
 }
 
 }  // namespace
