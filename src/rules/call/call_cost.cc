@@ -43,6 +43,15 @@ bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
   return info.Is<ParallelFactor>() && info.size >= mesh::NumShards(axes) * more.size;
 }
 
+/*! \brief True if an operand has fewer elements than shards along a factor that moves elements: no
+ * more than those, whose places are often those of a longer tensor (rules/parts.h). */
+bool IsShort(const FactorRule& rule, const TensorFactors& operand, const FactorShardings& factors) {
+  return std::any_of(operand.begin(), operand.end(), [&](const FactorList& dim) {
+    return dim.size() == 1 && rule.factors[dim[0]].moves() &&
+           !dim.HasRoomFor(mesh::NumShards(factors[dim[0]]));
+  });
+}
+
 }  // namespace
 
 Sharding ComputedResult(const FactorRule& rule, size_t result, const FactorShardings& factors) {
@@ -99,7 +108,7 @@ double CallCost::Seconds(const FactorShardings& factors) const {
   double seconds = SecondsBetweenShards(factors);
   for (size_t i = 0; i < operands_.shardings.size(); ++i) {
     const Sharding* operand = operands_.shardings[i];
-    if (operand == nullptr) continue;
+    if (operand == nullptr || IsShort(rule_, rule_.operands[i], factors)) continue;
     seconds += SecondsToMove(*operand, Compose(rule_, Side::kOperand, rule_.operands[i], factors),
                              operands_.sizes[i]);
   }

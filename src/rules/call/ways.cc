@@ -61,6 +61,7 @@ class Ways {
        const std::vector<TensorChoice>& tensors, bool is_final, const CallCost& cost)
       : rule_(rule), given_(std::move(choices)), tensors_(tensors), cost_(cost), best_(given_) {
     tried_.push_back(Shardings(given_));
+    is_final_ = is_final;
     stays_replicated_ = is_final;
     for (size_t f = 0; f < rule.factors.size(); ++f) {
       const DecomposedFactor* decomposed = rule.factors[f].decomposed();
@@ -88,6 +89,7 @@ class Ways {
         if (TryWith({&tensor}, std::vector<FactorChoice>(best_))) is_better = true;
       }
     }
+    if (is_final_) TryUncombined();
     return best_;
   }
 
@@ -126,6 +128,27 @@ class Ways {
       std::vector<FactorChoice> order = given_;
       std::rotate(order.begin(), order.begin() + i, order.begin() + i + 1);
       Try(std::move(order));
+    }
+  }
+
+  /*! \brief Tries to give the axes of what is combined to a factor that every device computes
+   * alone: rows of a product may be exchanged once, in place of partial sums. */
+  void TryUncombined() {
+    const FactorShardings factors = Shardings(best_);
+    const std::vector<FactorChoice> others = best_;
+    for (size_t combined = 0; combined < factors.size(); ++combined) {
+      if (factors[combined].empty() || !rule_.IsCombined(combined)) continue;
+      for (size_t f = 0; f < factors.size(); ++f) {
+        if (!rule_.factors[f].Is<ParallelFactor>()) continue;
+        AxisList axes = factors[f];
+        axes.insert(axes.end(), factors[combined].begin(), factors[combined].end());
+        std::vector<FactorChoice> choices;
+        choices.push_back({f, std::move(axes), 0});
+        for (const FactorChoice& other : others) {
+          if (other.factor != f) choices.push_back(other);
+        }
+        Try(std::move(choices));
+      }
     }
   }
 
@@ -184,7 +207,7 @@ class Ways {
   const std::vector<FactorChoice> given_;
   const std::vector<TensorChoice>& tensors_;
   const CallCost& cost_;
-  bool stays_replicated_;
+  bool is_final_, stays_replicated_;
   std::vector<FactorShardings> tried_;  // the first as given
   double least_ = -1;                   // seconds of the cheapest; not known yet if negative
   std::vector<FactorChoice> best_;

@@ -8,7 +8,8 @@
  * - the choices as they are given, and with each one first that others contest;
  * - all operands stay as they are, and only the results move;
  * - one operand or result stays as it is, and the others move: first beside what was given, then
- *   beside the cheapest way so far, as long as that gets cheaper.
+ *   beside the cheapest way so far, as long as that gets cheaper;
+ * - in the end, axes of what shards would combine serve a dimension that each computes alone.
  *
  * Worked example, mesh (4, 2): the sum of x (4096, 1024) [- | x] over its rows, wanted [y]. The
  * columns take y, and x moves, 6 MB per device; or they take x, and the sum moves, 1.5 kB.
