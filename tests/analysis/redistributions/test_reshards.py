@@ -362,3 +362,24 @@ def test_rows_name_the_operators_that_the_user_wrote():
         wanted = (f"{line}; 4096 or 4100 would",) if rows == 4099 else ()
         assert moved.uneven == wanted
         assert all(each in str(found) for each in wanted)
+
+
+def test_two_annotations_together_where_neither_alone_avoids_a_move():
+    """Rows times columns, wanted whole: a move stays while either factor is in shards."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(name, relax.TensorType((2048, 2048), "float32")) for name in "ab"]
+    with builder.function("main", params):
+        with builder.dataflow():
+            product = builder.emit_output(relax.op.matmul(*params))
+        builder.emit_func_output(product)
+    mod, mesh = builder.finalize(), dx.Mesh(x=4)
+    plan = {"a": ("x", None), "b": (None, "x"), "return": (None, None)}
+    found = dx.analysis.reshards(dx.annotate(mod, mesh, plan))
+    suggestions = [each.suggestion for each in found.reshards]
+    assert found.bytes_sent > 0
+    assert suggestions[0].plan == {"a": (None, None), "b": (None, None)}
+    for each in suggestions:
+        after = dx.analysis.reshards(dx.annotate(mod, mesh, each.applied_to(plan)))
+        assert after.bytes_sent == 0
+        assert each.bytes_change == -found.bytes_sent
+        assert each.parameter_bytes_change > 0
