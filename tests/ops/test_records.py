@@ -196,11 +196,14 @@ PATTERNS = {
     "propagation/row_numbers.cc": {
         "relax.arange",
         "relax.astype",
+        "relax.broadcast_to",
         "relax.concat",
         "relax.expand_dims",
         "relax.gather_nd",
+        "relax.index_put",
         "relax.index_tensor",
         "relax.reshape",
+        "relax.scatter_nd",
         "relax.stack",
     },
     # A product that contracts merged dimensions is an einsum.
