@@ -24,7 +24,7 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.autosharding.auto_plan import AutoPlan, AutoStage
     from distir_ext.autosharding.plan import autoshard
     from distir_ext.compile.entry import build, lower
-    from distir_ext.compile.kernels import flash_attention
+    from distir_ext.compile.kernels import flash_attention, random_bits
     from distir_ext.explain import rules
     from distir_ext.explain.printing import script
     from distir_ext.explain.provenance import explain
@@ -59,6 +59,7 @@ if TYPE_CHECKING or not _command.waits:
 
     nvidia.install()
     flash_attention.install()
+    random_bits.install()
     installing.install()
     reports.install()
     pass_checks.install()

@@ -265,6 +265,8 @@ PYTHON_PATTERNS = {
     "interop/_lookups.py": relax_names(
         "gather_elements gather_nd index_put index_tensor scatter_elements scatter_nd take"
     ),
+    # What drops in a training step, and nowhere else.
+    "training/dropout.py": {"relax.nn.dropout"},
     # What begins and ends regions that are computed again.
     "training/recompute.py": {"relax.grad.start_checkpoint", "relax.grad.end_checkpoint"},
     # Gradients of TVM's that are corrected, and moments of an optimiser, which are named so.

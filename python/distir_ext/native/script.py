@@ -30,6 +30,7 @@ from distir_ext.native.collective_records import (
     on_tensors,
     records,
 )
+from distir_ext.native.random_bits import random_bits
 
 _CONTROLS = ("propagation_barrier", "sharding_group")
 
@@ -287,6 +288,7 @@ def install() -> None:
     _dist.call_tir = _call_tir(_dist.call_tir)
     _dist.call_tir_local_view = _call_tir_local_view(_dist.call_tir_local_view)
     _dist.call_tir_inplace_local_view = _call_tir_inplace_local_view
+    _dist.random_bits = random_bits
     for name in _CONTROLS:
         setattr(_dist, name, _control_function(name))
     for name in ("enter_manual", "leave_manual"):

@@ -6,7 +6,7 @@ is computed a second time, from the kept ones, in front of the first gradient th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -116,6 +116,25 @@ def marked_places(bindings: Sequence[relax.Binding]) -> set[int]:
         for each in read
     }
     return inside - read_elsewhere
+
+
+def places_written_for(
+    bindings: Sequence[relax.Binding], marked: Set[relax.Var], ends: Set[relax.Var]
+) -> set[int]:
+    """Places of the bindings that are written for marked variables.
+
+    Args:
+        bindings: Each of some variables, with what was written for it in front.
+        marked: Some of these variables.
+        ends: All of these variables.
+    """
+    found: set[int] = set()
+    begin = 0
+    for at, binding in enumerate(bindings):
+        if binding.var in ends:
+            found |= set(range(begin, at + 1)) if binding.var in marked else set()
+            begin = at + 1
+    return found
 
 
 def regions(bindings: Sequence[relax.Binding], number: int, num_weights: int = 0) -> set[int]:

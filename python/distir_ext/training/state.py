@@ -24,6 +24,12 @@ NONFINITE_STEPS = "nonfinite_steps"
 LOSS_SCALE = "loss_scale"
 """Field of the state: the loss is multiplied by it."""
 
+STEP = "step"
+"""Field of the state that counts steps."""
+
+DROPOUT_SEED = "dropout_seed"
+"""Field of the state: the seed of the masks of dropout, an int64."""
+
 LOSS_SCALE_ATTRIBUTE = "distir.loss_scale"
 """Attribute of a step: the loss scale at first."""
 
@@ -33,7 +39,7 @@ METRICS = ("loss", "gradient_norm", NONFINITE_STEPS)
 
 @short_tracebacks
 def initial_state(
-    step: tvm.IRModule, params: Mapping[str, Any], *, func: str = "main"
+    step: tvm.IRModule, params: Mapping[str, Any], *, dropout_seed: int = 0, func: str = "main"
 ) -> dict[str, Any]:
     """The state before the first step.
 
@@ -41,11 +47,12 @@ def initial_state(
         step: What :func:`distir_ext.train_step` returned, annotated or not.
         params: Global arrays, anything that ``numpy.asarray`` takes, by the name of the
             parameter in the forward function.
+        dropout_seed: Seed of the masks of dropout, if the forward function has any.
         func: Name of the step.
 
     Returns:
         By name (``state.params.<name>``, ...) a NumPy array: the parameters as given, in the dtype
-        of the state, the loss scale, and zeros for all else.
+        of the state, the loss scale, the seed, and zeros for all else.
 
     Raises:
         ValueError: ``func`` is no training step, its shapes are symbolic, or ``params`` lacks one,
@@ -73,6 +80,8 @@ def initial_state(
             state[name] = value.astype(dtype)
         elif name == f"{STATE}{LOSS_SCALE}":
             state[name] = np.asarray(float(function.attrs[LOSS_SCALE_ATTRIBUTE]), dtype)
+        elif name == f"{STATE}{DROPOUT_SEED}":
+            state[name] = np.asarray(dropout_seed, dtype)
         else:
             state[name] = np.zeros(shape, dtype)
     return state

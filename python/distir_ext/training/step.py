@@ -25,16 +25,28 @@ from distir_ext.annotate.donation import DONATED_ATTRIBUTE
 from distir_ext.structure.annotated_function import bindings_of
 from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
 from distir_ext.text.printable import shown
-from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tracebacks import short_tracebacks
 from distir_ext.training.differentiate import differentiated
+from distir_ext.training.dropout import Dropout, check_rates
 from distir_ext.training.losses import as_loss
 from distir_ext.training.memory_limit import MemoryLimit
 from distir_ext.training.optimizers import Optimizer, as_optimizer
-from distir_ext.training.recompute import computed_again, marked_places, regions, without_mark
-from distir_ext.training.state import LEARNING_RATE, LOSS_SCALE_ATTRIBUTE, NONFINITE_STEPS
-
-_LOW = ("float16", "bfloat16")
+from distir_ext.training.parameters import Param, field_of, float_of, trained_params
+from distir_ext.training.recompute import (
+    computed_again,
+    marked_places,
+    places_written_for,
+    regions,
+    without_mark,
+)
+from distir_ext.training.state import (
+    DROPOUT_SEED,
+    LEARNING_RATE,
+    LOSS_SCALE,
+    LOSS_SCALE_ATTRIBUTE,
+    NONFINITE_STEPS,
+    STEP,
+)
 
 
 @dataclass(frozen=True)
@@ -57,21 +69,6 @@ class LossScale:
     interval: int = 2000
 
 
-@dataclass(frozen=True)
-class _Param:
-    """A parameter that is trained.
-
-    Attributes:
-        name: In the forward function.
-        var: There.
-        state: Of the step: its value in the precision of the state.
-    """
-
-    name: str
-    var: relax.Var
-    state: relax.Var
-
-
 @short_tracebacks
 def train_step(
     mod: tvm.IRModule,
@@ -91,7 +88,8 @@ def train_step(
 
     Parameters in float16 or bfloat16 have float32 master weights in the state; the step casts
     them. The learning rate is the last input, a float32 scalar, so a schedule is what the
-    caller passes.
+    caller passes. ``R.nn.dropout`` drops, with other masks in each step: they depend on the seed
+    ``state.dropout_seed`` and on ``state.step``, and not on the mesh.
 
     Args:
         mod: The module; it is not changed. Functions that ``func`` calls are to be inlined.
@@ -127,16 +125,17 @@ def train_step(
         ValueError: There is no such function or parameter, or none is trained; no number of regions
             is within the memory limit; the loss is not a
             scalar of floats, or does not depend on a parameter; an operator on the way has no
-            gradient; the function has branches; names repeat; a number is out of range.
+            gradient; the function has branches; a rate of dropout is not below 1; names repeat; a
+            number is out of range.
         TypeError: A loss or an optimiser is none.
     """
     function = function_to_annotate(mod, func)
     chosen = as_optimizer(optimizer)
     _check_numbers(clip, loss_scale, checkpoint)
-    trained = _trained(function, params, func)
+    trained = trained_params(function, params, func)
 
     def with_regions(number: int | None) -> tvm.IRModule:
-        builder = _Builder(function, func, [_param(each, func) for each in trained], chosen)
+        builder = _Builder(function, func, [field_of(each, func) for each in trained], chosen)
         builder.forward(loss, targets, loss_scale, number)
         step = builder.step(clip, loss_scale)
         if donate:
@@ -171,50 +170,6 @@ def _check_numbers(
         raise ValueError(f"loss_scale is {scale!r}, not a finite number above 0")
 
 
-def _trained(function: relax.Function, params: Sequence[str] | None, func: str) -> list[relax.Var]:
-    known = {str(each.name): each for each in function.params}
-    if len(known) < len(function.params):
-        raise ValueError(f"several parameters of {func} have one name: {', '.join(known)}")
-    if params is None:
-        if function.attrs is None or "num_input" not in function.attrs:
-            raise ValueError(
-                f"{func} does not say which of its parameters are trained: params=[..] names them, "
-                f"of {', '.join(known)}"
-            )
-        chosen = list(function.params)[int(function.attrs["num_input"]) :]
-        chosen = [each for each in chosen if _float_of(each) is not None]
-    else:
-        if isinstance(params, str):
-            raise ValueError(f"params is {params!r}, not a list of names")
-        for name in params:
-            if name not in known:
-                raise ValueError(
-                    f"params has {name!r}, which is no parameter of {func}"
-                    f"{did_you_mean(name, known)}"
-                )
-        chosen = [each for name, each in known.items() if name in set(params)]
-    if not chosen:
-        raise ValueError(f"no parameter of {func} is trained")
-    return chosen
-
-
-def _float_of(var: relax.Var) -> str | None:
-    dtype = getattr(var.ty, "dtype", None)
-    return str(dtype) if dtype is not None and "float" in str(dtype) else None
-
-
-def _param(var: relax.Var, func: str) -> _Param:
-    dtype = _float_of(var)
-    if dtype is None or var.ty.shape is None:
-        raise ValueError(
-            f"parameter {shown(str(var.name))} of {func} is {var.ty}, which cannot be trained: it "
-            "is no tensor of floats with a shape"
-        )
-    name = str(var.name)
-    state = relax.TensorType(var.ty.shape, "float32" if dtype in _LOW else dtype)
-    return _Param(name, var, relax.Var(f"{STATE}params.{name}", state))
-
-
 @dataclass(frozen=True)
 class _Field:
     """A field of the state.
@@ -235,7 +190,7 @@ class _Builder:
         self,
         function: relax.Function,
         func: str,
-        trained: Sequence[_Param],
+        trained: Sequence[Param],
         optimizer: Optimizer,
     ) -> None:
         self._function = function
@@ -259,26 +214,27 @@ class _Builder:
     ) -> None:
         """Writes the function that returns the loss, and differentiates it."""
         builder = self._builder
-        self._scale_var = None
-        if isinstance(loss_scale, LossScale):
-            self._scale_var = relax.Var(f"{STATE}loss_scale", relax.TensorType((), "float32"))
         bindings = list(bindings_of(self._function.body))
+        self._scalars: dict[str, relax.Var] = {}  # fields of the state that the forward pass reads
+        if isinstance(loss_scale, LossScale):
+            self._scalars[LOSS_SCALE] = _scalar(LOSS_SCALE, "float32")
+        if check_rates(bindings, self._func):
+            self._scalars[DROPOUT_SEED] = _scalar(DROPOUT_SEED, "int64")
+            self._scalars[STEP] = _scalar(STEP, "int32")
         for each in bindings:
             if isinstance(each.value, relax.If):
                 raise ValueError(
                     f"{self._func} has a branch, {shown(str(each.var.name))}, which has no gradient"
                 )
         inputs = [*(each.state for each in self._trained), *self._inputs]
-        builder.begin_scope(inputs if self._scale_var is None else [*inputs, self._scale_var])
+        builder.begin_scope([*inputs, *self._scalars.values()])
         builder._begin_dataflow_block()
         try:
             written = self._written(bindings, loss, targets, loss_scale)
         finally:
             block = builder._end_block()
             builder.end_scope()
-        params = [*inputs, *self._targets]
-        if self._scale_var is not None:
-            params.append(self._scale_var)
+        params = [*inputs, *self._targets, *self._scalars.values()]
         values = relax.Tuple(written)
         body = relax.SeqExpr([block], values)
         relax.expr._update_type(body, values.ty)
@@ -288,7 +244,8 @@ class _Builder:
         )
         if checkpoint is None:
             marked = {bindings[at].var for at in marked_places(bindings)}
-            places = {at for at, each in enumerate(block.bindings) if each.var in marked}
+            ends = {each.var for each in (*bindings, *self._trained)}
+            places = places_written_for(block.bindings, marked, ends)
         else:
             places = regions(block.bindings, checkpoint, len(self._trained))
         self._adjoint = computed_again(adjoint, places, len(block.bindings)) if places else adjoint
@@ -297,7 +254,7 @@ class _Builder:
         self._trained = [replace(each, state=next(mine)) for each in self._trained]
         self._inputs = [next(mine) for _ in self._inputs]
         self._targets = [next(mine) for _ in self._targets]
-        self._scale_var = next(mine, None)
+        self._scalars = dict(zip(self._scalars, mine, strict=True))
 
     def _written(
         self,
@@ -313,8 +270,13 @@ class _Builder:
                 value = relax.op.astype(each.state, str(each.var.ty.dtype))
             builder.emit_normalized(relax.VarBinding(each.var, builder.normalize(value)))
         tuples: dict[relax.Var, relax.Expr] = {}
+        dropout = None
+        if STEP in self._scalars:
+            dropout = Dropout(self._emit, self._scalars[DROPOUT_SEED], self._scalars[STEP])
         for binding in bindings:
             value = without_mark(binding.value)
+            if dropout is not None:
+                value = dropout.replaced(binding.var, value)
             if value is not binding.value:
                 binding = relax.VarBinding(binding.var, value)
             builder.emit_normalized(binding)
@@ -351,7 +313,7 @@ class _Builder:
 
     def _factor(self, loss_scale: LossScale | float | None) -> relax.Expr | None:
         if isinstance(loss_scale, LossScale):
-            return self._scale_var
+            return self._scalars[LOSS_SCALE]
         return None if loss_scale is None else relax.const(float(loss_scale), "float32")
 
     def step(self, clip: float | None, loss_scale: LossScale | float | None) -> relax.Function:
@@ -388,13 +350,14 @@ class _Builder:
                 for at, each in enumerate(self._trained)
             ]
         for name in self._optimizer.scalars:
-            fields.append(_Field(relax.Var(f"{STATE}{name}", relax.TensorType((), "float32"))))
-        counters = ["step", NONFINITE_STEPS]
+            fields.append(_Field(_scalar(name, "float32")))
+        counters = [STEP, NONFINITE_STEPS]
         if isinstance(loss_scale, LossScale):
-            fields.append(_Field(self._scale_var))
+            fields.append(_Field(self._scalars[LOSS_SCALE]))
             counters.append("finite_steps")
-        counter = relax.TensorType((), "int32")
-        fields += [_Field(relax.Var(f"{STATE}{name}", counter)) for name in counters]
+        if DROPOUT_SEED in self._scalars:
+            fields.append(_Field(self._scalars[DROPOUT_SEED]))
+        fields += [_Field(self._scalars.get(name, _scalar(name, "int32"))) for name in counters]
         return fields
 
     def _updates(
@@ -453,11 +416,13 @@ class _Builder:
             new[f"params.{param.name}"] = value
             new.update({f"{slot}.{param.name}": each for slot, each in kept.items()})
         one = relax.const(1, "int32")
-        new["step"] = emit(relax.op.add(old["step"], one))
+        new[STEP] = emit(relax.op.add(old[STEP], one))
         if isinstance(loss_scale, LossScale):
             self._rescale(loss_scale, finite, old, new)
         bad = emit(relax.op.subtract(one, emit(relax.op.astype(finite, "int32"))))
         new[NONFINITE_STEPS] = emit(relax.op.add(old[NONFINITE_STEPS], bad))
+        if DROPOUT_SEED in old:
+            new[DROPOUT_SEED] = old[DROPOUT_SEED]
         in_order = [new[str(field.var.name)[len(STATE) :]] for field in state]
         return in_order, [loss, norm, new[NONFINITE_STEPS]]
 
@@ -475,11 +440,11 @@ class _Builder:
         zero = relax.const(0, "int32")
         number = emit(relax.op.add(old["finite_steps"], relax.const(1, "int32")))
         full = emit(relax.op.greater_equal(number, relax.const(loss_scale.interval, "int32")))
-        scale = old["loss_scale"]
+        scale = old[LOSS_SCALE]
         larger = emit(relax.op.multiply(scale, relax.const(loss_scale.growth, "float32")))
         smaller = emit(relax.op.multiply(scale, relax.const(loss_scale.backoff, "float32")))
         grown = emit(relax.op.where(full, larger, scale))
-        new["loss_scale"] = emit(relax.op.where(finite, grown, smaller))
+        new[LOSS_SCALE] = emit(relax.op.where(finite, grown, smaller))
         kept = emit(relax.op.where(full, zero, number))
         new["finite_steps"] = emit(relax.op.where(finite, kept, zero))
 
@@ -489,12 +454,17 @@ class _Builder:
         return self._emit(relax.op.astype(value, str(like.ty.dtype)))
 
 
+def _scalar(name: str, dtype: str) -> relax.Var:
+    """A field of the state that is one number."""
+    return relax.Var(f"{STATE}{name}", relax.TensorType((), dtype))
+
+
 def _check_loss(loss: relax.Var, func: str, stated: Any) -> None:
     type_ = loss.ty
     is_scalar = (
         isinstance(type_, relax.TensorType) and type_.shape is not None and len(type_.shape) == 0
     )
-    if is_scalar and _float_of(loss) is not None:
+    if is_scalar and float_of(loss) is not None:
         return
     source = f"the first result of {func}" if stated is None else "the loss"
     raise ValueError(

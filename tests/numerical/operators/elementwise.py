@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tests import threefry
 from tvm import relax
 from tvm.relax import op as R
 from tvm.relax.op import grad, nn
 from tvm.relax.op.builtin import stop_lift_params
+
+from distir_ext.native.random_bits import random_bits
 
 from ..case import Case, Operand, broadcast_letters
 
@@ -283,6 +286,21 @@ def ternary() -> Iterator[Case]:
         )
 
 
+def random() -> Iterator[Case]:
+    for dtype in ("uint32", "uint64", "int64"):
+        for shapes in ([(), (8, 1), (12,)], [(), (6, 4, 1), (1, 1, 8)], [(), (), (24,)]):
+            yield pointwise(
+                lambda key, rows, columns, dtype=dtype: random_bits(key, rows, columns, dtype),
+                shapes,
+                ["int64" if dtype == "uint32" else dtype] * 3,
+                ["normal"] * 3,
+                lambda key, rows, columns, dtype=dtype: threefry.bits(key, rows + columns, dtype),
+                exact=True,
+                name="relax.dist.random_bits",
+                label=dtype,
+            )
+
+
 def like() -> Iterator[Case]:
     for shape in UNARY_SHAPES:
         for function, numpy in (
@@ -325,4 +343,5 @@ def cases() -> Iterator[Case]:
     yield from passed_on()
     yield from binary()
     yield from ternary()
+    yield from random()
     yield from like()

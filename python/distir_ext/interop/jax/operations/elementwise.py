@@ -18,6 +18,7 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import enter_all, translates
 from distir_ext.interop.jax.writer import Writer
+from distir_ext.training.random_numbers import erf_inv
 
 Build = Callable[..., relax.Expr]
 
@@ -214,41 +215,17 @@ def _erfc(writer: Writer, op: Operation) -> Known:
     return writer.elementwise(op, build)
 
 
-# Of M. Giles, "Approximating the erfinv function" (2010), for -log(1 - x^2) below 5 and above.
-_NEAR = (
-    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
-    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
-)
-_FAR = (
-    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
-    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
-)
-
-
 @translates("chlo.erf_inv")
 def _erf_inv(writer: Writer, op: Operation) -> Known:
     """Giles' polynomials; of float64 with steps of Newton's method behind them."""
     emit, dtype = writer.emit, dtype_of(op.operands[0])
 
-    def polynomial(w: Any, coefficients: tuple[float, ...]) -> Any:
-        found: Any = _number(coefficients[0], w)
-        for each in coefficients[1:]:
-            found = emit(relax_op.add(emit(relax_op.multiply(found, w)), _number(each, w)))
-        return found
-
     def build(given: Any) -> relax.Expr:
         x = given if dtype == "float64" else emit(relax_op.astype(given, "float32"))
-        one = _number(1, x)
-        rest = emit(relax_op.multiply(emit(relax_op.subtract(one, x)), emit(relax_op.add(one, x))))
-        w = emit(relax_op.negative(emit(relax_op.log(rest))))
-        near = polynomial(emit(relax_op.subtract(w, _number(2.5, x))), _NEAR)
-        root = emit(relax_op.sqrt(emit(relax_op.maximum(w, _number(5, x)))))
-        far = polynomial(emit(relax_op.subtract(root, _number(3, x))), _FAR)
-        is_near = emit(relax_op.less(w, _number(5, x)))
-        found = emit(relax_op.multiply(emit(relax_op.where(is_near, near, far)), x))
+        found = erf_inv(emit, x)
         for _ in range(2 if dtype == "float64" else 0):
             found = _newton(writer, found, x)
-        is_end = emit(relax_op.equal(emit(relax_op.abs(x)), one))
+        is_end = emit(relax_op.equal(emit(relax_op.abs(x)), _number(1, x)))
         infinite = emit(relax_op.multiply(x, _number(np.inf, x)))
         found = emit(relax_op.where(is_end, infinite, found))
         return relax_op.astype(found, dtype)
