@@ -67,6 +67,7 @@ class _Importer(ExportedProgramImporter):
             OPERATOR: self._mark,
             cache_writes.OPERATOR: self._write_cache,
             "embedding.default": self._look_up,
+            "native_dropout.default": self._drop,
             "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
             "cumsum.default": functools.partial(self._add_up, self.convert_map["cumsum.default"]),
             "slice.Tensor": functools.partial(self._slice_of, self.convert_map["slice.Tensor"]),
@@ -131,6 +132,14 @@ class _Importer(ExportedProgramImporter):
         table, indices = self.env[node.args[0]], self.env[node.args[1]]
         indices = self.block_builder.emit(relax.op.astype(indices, "int32"))
         return self.block_builder.emit(relax.op.take(table, indices, axis=0, mode="fast"))
+
+    def _drop(self, node: fx.Node) -> relax.Var:
+        # The values and the mask; TVM's converter has the operand alone, in training as well.
+        x, rate, training = node.args
+        if training and rate > 0:
+            return self.block_builder.emit(relax.op.nn.dropout(self.env[x], rate))
+        ones = self.block_builder.emit(relax.op.ones_like(self.env[x]))
+        return self.block_builder.emit(relax.Tuple([self.env[x], ones]))
 
     def _add_up(self, convert: Convert, node: fx.Node) -> Any:
         # TVM's converter adds up booleans as booleans.

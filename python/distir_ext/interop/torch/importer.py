@@ -29,7 +29,11 @@ class Imported(NamedTuple):
 
 @short_tracebacks
 def import_model(
-    model: torch.nn.Module, example_inputs: Any, *, dynamic_shapes: Any = None
+    model: torch.nn.Module,
+    example_inputs: Any,
+    *,
+    dynamic_shapes: Any = None,
+    training: bool = False,
 ) -> Imported:
     """A model in Relax, with its parameters as parameters of the function.
 
@@ -39,10 +43,12 @@ def import_model(
     nothing is cached. The model is as before afterwards.
 
     Args:
-        model: In evaluation mode (``model.eval()``).
+        model: In evaluation mode (``model.eval()``), unless ``training``.
         example_inputs: A tensor, tensors in order, or by name. With them the model is exported: the
             sizes of the module are theirs.
         dynamic_shapes: The sizes that stay open, as for ``torch.export.export``.
+        training: Whether the model is in training mode (``model.train()``): dropout is
+            ``R.nn.dropout``, which drops in a step of :func:`distir_ext.train_step`.
 
     Returns:
         The module and the parameters. Parameters are called as ``torch.export`` calls them:
@@ -50,8 +56,9 @@ def import_model(
 
     Raises:
         TypeError: It is no model, or inputs are no tensors.
-        ValueError: The model is in training mode, or does not take these inputs; ``torch.export``
-            cannot export it; or TVM's frontend lacks an operator. Says which, and of which module.
+        ValueError: The model is in the other mode, or does not take these inputs; it changes
+            buffers in training, as batch norms do; ``torch.export`` cannot export it; or TVM's
+            frontend lacks an operator. Says which, and of which module.
 
     Example:
         >>> class Scale(torch.nn.Module):
@@ -64,7 +71,7 @@ def import_model(
         >>> [param.name for param in mod["main"].params], list(params)
         (['x', 'p_factor'], ['p_factor'])
     """
-    imported = import_with_names(model, example_inputs, dynamic_shapes, {})
+    imported = import_with_names(model, example_inputs, dynamic_shapes, {}, training=training)
     return Imported(imported.mod, imported.params)
 
 
@@ -92,19 +99,25 @@ def import_program(program: torch.export.ExportedProgram) -> Imported:
     return Imported(mod, _params(decomposed))
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Any, *, training: bool = False) -> None:
     """Raises an error if the model cannot be imported as it is.
 
     Raises:
         TypeError: It is no model.
-        ValueError: It is in training mode.
+        ValueError: It is in training mode, and ``training`` is false, or the other way round.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
-    if model.training:
+    if model.training and not training:
         raise ValueError(
             f"{type(model).__name__} is in training mode, in which dropout and batch norms do what "
-            "inference must not; call model.eval() first"
+            "inference must not; call model.eval() first, or for a training step "
+            "import_model(.., training=True)"
+        )
+    if training and not model.training:
+        raise ValueError(
+            f"{type(model).__name__} is in evaluation mode, in which nothing is dropped; call "
+            "model.train() first"
         )
 
 
@@ -138,6 +151,8 @@ def import_with_names(
     example_inputs: Any,
     dynamic_shapes: Any,
     layouts: Mapping[ModuleValue, Sequence[Hashable]],
+    *,
+    training: bool = False,
 ) -> ImportedModel:
     """Imports a model like :func:`import_model`, with marks on values of modules.
 
@@ -146,12 +161,13 @@ def import_with_names(
         example_inputs: Its inputs.
         dynamic_shapes: The sizes that stay open.
         layouts: Layouts that are stated, by value.
+        training: As :func:`import_model`.
 
     Raises:
         TypeError: As :func:`import_model`.
         ValueError: As :func:`import_model`; or no module takes or returns a marked value.
     """
-    check_model(model)
+    check_model(model, training=training)
     given, named = as_arguments(model, example_inputs)
     marker = Marker(layouts)
     with marker.on(model):
@@ -162,6 +178,11 @@ def import_with_names(
             f"{'; '.join(value.label for value in missing)}"
         )
     decomposed = decompose(program)
+    if training and (changed := sorted(decomposed.graph_signature.buffers_to_mutate.values())):
+        raise ValueError(
+            f"{type(model).__name__} changes its buffer {changed[0]} in training, as batch norms "
+            "do, which a training step has no state for; call eval() of these modules first"
+        )
     mod, variables = import_decomposed(decomposed)
     count = int(mod["main"].attrs["num_input"])
     return ImportedModel(
