@@ -6,7 +6,7 @@ from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.native.random_bits import random_bits
+from distir_ext.native.random_bits import random_bits, random_normal
 
 
 @I.ir_module
@@ -52,3 +52,7 @@ def test_what_is_no_key_no_counter_or_no_dtype_is_refused():
     ):
         with pytest.raises(error, match=f"R.dist.random_bits {message}"):
             called(*args, dtype=dtype)
+    builder, zero = tvm.relax.BlockBuilder(), tvm.relax.const(0, "int64")
+    call = random_normal(zero, zero, zero, 1.0, 1.0)
+    with pytest.raises(ValueError, match=r"random_normal takes bounds, low=\.\. below high="):
+        builder.normalize(call)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
 from distir_ext.compile import integer_division, small_floats
@@ -65,7 +65,26 @@ def _before(*, for_cpu: bool) -> list[Rewrite]:
     of_cpus = [small_floats.REWRITES, small_floats.LAST] if for_cpu else []
     floats = map(_mapped, (*of_cpus, not_a_number.FOLDED))
     buffers = [small_floats.bits_in_buffers] if for_cpu else []
-    return [integer_division.guard_divisions, *buffers, *floats]
+    return [_with_own_variables, integer_division.guard_divisions, *buffers, *floats]
+
+
+def _with_own_variables(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel in which no two expressions define one variable, as expressions inlined twice do.
+
+    The rewrites behind change one of the two, and TVM wants all values of a variable to be equal.
+    """
+    seen: set[tirx.Var] = set()
+    is_repeated = False
+
+    def see(node: Any) -> None:
+        nonlocal is_repeated
+        is_repeated = is_repeated or node.var in seen
+        seen.add(node.var)
+
+    tvm_ffi.structural_walk(function.body, (tirx.Let, see))
+    if not is_repeated:
+        return function
+    return s_tir.transform.ConvertSSA()(tvm.IRModule({"main": function}))["main"]
 
 
 def _with_values(finalize: Callable[[], tvm.transform.Pass]) -> Callable[[], tvm.transform.Pass]:

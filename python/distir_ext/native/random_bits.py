@@ -1,12 +1,17 @@
-"""Calls of the operator ``relax.dist.random_bits``, whose bits do not depend on the mesh."""
+"""Calls of the operators that make random numbers, which do not depend on the mesh."""
 
 from __future__ import annotations
+
+import math
 
 import tvm
 from tvm import relax
 
-OPERATOR = "relax.dist.random_bits"
+BITS = "relax.dist.random_bits"
 """Threefry 2x32 of a key and counters."""
+
+NORMAL = "relax.dist.random_normal"
+"""Numbers of the normal distribution, by these bits."""
 
 
 def random_bits(
@@ -25,4 +30,27 @@ def random_bits(
         The call.
     """
     attrs = tvm.ir.make_node("ir.DictAttrs", dtype=dtype)
-    return relax.Call(tvm.ir.Op.get(OPERATOR), [key, rows, columns], attrs)
+    return relax.Call(tvm.ir.Op.get(BITS), [key, rows, columns], attrs)
+
+
+def random_normal(
+    key: relax.Expr,
+    rows: relax.Expr,
+    columns: relax.Expr,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> relax.Call:
+    """Numbers of float32 of the normal distribution between two bounds, as ``jax.random.normal``.
+
+    Args:
+        key: As of :func:`random_bits`, as counters are.
+        rows: Counters.
+        columns: Counters that are added.
+        low: The least number.
+        high: The highest number.
+
+    Returns:
+        The call.
+    """
+    attrs = tvm.ir.make_node("ir.DictAttrs", low=float(low), high=float(high))
+    return relax.Call(tvm.ir.Op.get(NORMAL), [key, rows, columns], attrs)

@@ -30,7 +30,7 @@ from distir_ext.native.collective_records import (
     on_tensors,
     records,
 )
-from distir_ext.native.random_bits import random_bits
+from distir_ext.native.random_bits import random_bits, random_normal
 
 _CONTROLS = ("propagation_barrier", "sharding_group")
 
@@ -289,6 +289,7 @@ def install() -> None:
     _dist.call_tir_local_view = _call_tir_local_view(_dist.call_tir_local_view)
     _dist.call_tir_inplace_local_view = _call_tir_inplace_local_view
     _dist.random_bits = random_bits
+    _dist.random_normal = random_normal
     for name in _CONTROLS:
         setattr(_dist, name, _control_function(name))
     for name in ("enter_manual", "leave_manual"):

@@ -1,5 +1,7 @@
 """Training: a forward function becomes a step ``(state, batch) -> (state, metrics)``."""
 
+from distir_ext.training import initializers
+from distir_ext.training.initialization import initialize
 from distir_ext.training.memory_limit import MemoryLimit
 from distir_ext.training.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
 from distir_ext.training.recompute import checkpoint
@@ -17,5 +19,7 @@ __all__ = [
     "Trainer",
     "checkpoint",
     "initial_state",
+    "initialize",
+    "initializers",
     "train_step",
 ]

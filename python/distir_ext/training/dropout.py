@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax import op
 
 from distir_ext.text.printable import shown
-from distir_ext.training.random_numbers import Emit, folded_key, kept
+from distir_ext.training.random_numbers import Emit, folded_keys, kept
 
 _OPERATOR = "relax.nn.dropout"
 
@@ -32,8 +32,8 @@ def is_dropout(value: relax.Expr) -> bool:
     )
 
 
-def check_rates(bindings: Iterable[relax.Binding], func: str) -> bool:
-    """Returns whether there are calls of R.nn.dropout.
+def checked_calls(bindings: Iterable[relax.Binding], func: str) -> int:
+    """Returns the number of calls of R.nn.dropout.
 
     Raises:
         ValueError: A rate is not from 0 to below 1; names the value.
@@ -46,7 +46,7 @@ def check_rates(bindings: Iterable[relax.Binding], func: str) -> bool:
                 f"{shown(str(each.var.name))} of {func} is R.nn.dropout with the rate {rate:g}; "
                 "rates are from 0 to below 1"
             )
-    return bool(found)
+    return len(found)
 
 
 class Dropout:
@@ -56,13 +56,13 @@ class Dropout:
         emit: Binds values.
         seed: Field of the state, a scalar of int64.
         step: Field of the state, the number of steps before, a scalar of int32.
+        calls: Number of the calls.
     """
 
-    def __init__(self, emit: Emit, seed: relax.Var, step: relax.Var) -> None:
+    def __init__(self, emit: Emit, seed: relax.Var, step: relax.Var, calls: int) -> None:
         self._emit = emit
-        self._seed = seed
-        self._step = emit(op.astype(step, "int64"))
-        self._calls = 0
+        words = emit(op.astype(step, "int64"))
+        self._keys = iter(folded_keys(emit, seed, words, range(calls)))
         self._results: dict[relax.Expr, relax.Tuple] = {}
 
     def replaced(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
@@ -77,10 +77,9 @@ class Dropout:
     def _applied(self, call: relax.Call) -> relax.Tuple:
         emit, (x,) = self._emit, call.args
         dtype, rate = str(x.ty.dtype), float(call.attrs.rate)
-        number, self._calls = self._calls, self._calls + 1
+        key = next(self._keys)
         if rate == 0:
             return relax.Tuple([x, emit(op.ones_like(x))])
-        key = folded_key(emit, self._seed, self._step, number)
         keep = emit(kept(emit, key, list(x.ty.shape), 1 - rate))
         scaled = emit(op.multiply(x, relax.const(1 / (1 - rate), dtype)))
         result = emit(op.where(keep, scaled, relax.const(0, dtype)))

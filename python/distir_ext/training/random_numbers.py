@@ -15,43 +15,38 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from distir_ext.native.random_bits import random_bits
+from distir_ext.native.random_bits import random_bits, random_normal
 
 Emit = Callable[[relax.Expr], relax.Expr]
 """Binds a value, and returns the variable."""
 
 _FRACTION_BITS = 23
 
-# Of M. Giles, "Approximating the erfinv function" (2010), for -log(1 - x^2) below 5 and above.
-_NEAR = (
-    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
-    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
-)
-_FAR = (
-    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
-    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
-)
 
-
-def folded_key(emit: Emit, key: relax.Expr, upper: relax.Expr, lower: int) -> relax.Expr:
-    """A key made of another one and two words.
+def folded_keys(
+    emit: Emit, key: relax.Expr, upper: relax.Expr, lower: Sequence[int]
+) -> list[relax.Expr]:
+    """Keys made of another one and two words, each as ``jax.random.fold_in`` makes one.
 
     Args:
         emit: Binds values.
         key: A scalar of int64.
         upper: The first word, a scalar of int64.
-        lower: The second word, from 0.
+        lower: The second words, from 0.
     """
     shifted = emit(op.multiply(upper, relax.const(1 << 32, "int64")))
-    return emit(random_bits(key, shifted, relax.const(lower, "int64"), "int64"))
+    words = relax.const(np.asarray(lower, "int64"), "int64")
+    keys = emit(random_bits(key, shifted, words, "int64"))
+    # One tensor that is read by all of them: else each key would be part of the kernel that reads
+    # it, and be computed for each element.
+    return [emit(op.take(keys, relax.const(at, "int64"), axis=0)) for at in range(len(lower))]
 
 
-def bits(emit: Emit, key: relax.Expr, shape: Sequence[Any]) -> relax.Expr:
-    """Random uint32 of a shape, those of ``jax.random.bits(key, shape)``.
+def counters(emit: Emit, shape: Sequence[Any]) -> tuple[relax.Expr, relax.Expr]:
+    """The position of each element in the whole tensor, as a sum of two tensors.
 
     Args:
         emit: Binds values.
-        key: A scalar of int64.
         shape: Sizes, of which the first one may be symbolic.
 
     Raises:
@@ -78,13 +73,13 @@ def bits(emit: Emit, key: relax.Expr, shape: Sequence[Any]) -> relax.Expr:
     rows = relax.const(0, "int64") if len(parts) == 1 else parts[0]
     for each in parts[1:-1]:
         rows = emit(op.add(rows, each))
-    return emit(random_bits(key, rows, parts[-1]))
+    return rows, parts[-1]
 
 
 def fractions(emit: Emit, key: relax.Expr, shape: Sequence[Any]) -> relax.Expr:
     """Numbers of ``0 ... 2 ** 23 - 1`` in uint32, all as likely."""
     shift = relax.const(np.uint32(32 - _FRACTION_BITS), "uint32")
-    return emit(op.right_shift(bits(emit, key, shape), shift))
+    return emit(op.right_shift(emit(random_bits(key, *counters(emit, shape))), shift))
 
 
 def kept(emit: Emit, key: relax.Expr, shape: Sequence[Any], probability: float) -> relax.Expr:
@@ -93,7 +88,7 @@ def kept(emit: Emit, key: relax.Expr, shape: Sequence[Any], probability: float) 
     return emit(op.less(fractions(emit, key, shape), relax.const(np.uint32(least), "uint32")))
 
 
-def uniform(
+def uniform_between(
     emit: Emit, key: relax.Expr, shape: Sequence[Any], low: float, high: float
 ) -> relax.Expr:
     """Numbers of float32 in ``[low, high)``, those of ``jax.random.uniform``."""
@@ -105,39 +100,18 @@ def uniform(
     return emit(op.maximum(found, relax.const(lowest, "float32")))
 
 
-def normal(
-    emit: Emit, key: relax.Expr, shape: Sequence[Any], low: float = -1.0, high: float = 1.0
+def normal_between(
+    emit: Emit, key: relax.Expr, shape: Sequence[Any], low: float, high: float
 ) -> relax.Expr:
-    """Numbers of float32 with the normal distribution, those of ``jax.random.normal``.
+    """Numbers of float32 with the normal distribution, between two bounds.
+
+    They are those of ``jax.random.normal``, or of ``jax.random.truncated_normal``.
 
     Args:
         emit: Binds values.
         key: A scalar of int64.
         shape: Sizes.
-        low: Value of the error function, divided by the root of 2, of the least number.
-        high: Of the highest number.
+        low: The least number, or minus infinity.
+        high: The highest number, or infinity.
     """
-    lowest = max(np.float32(low), np.nextafter(np.float32(-1), np.float32(0)))
-    found = erf_inv(emit, uniform(emit, key, shape, float(lowest), high))
-    return emit(op.multiply(found, relax.const(np.float32(math.sqrt(2)), "float32")))
-
-
-def erf_inv(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """The inverse of the error function, of numbers between -1 and 1, by Giles' polynomials."""
-
-    def number(value: float) -> relax.Constant:
-        return relax.const(value, str(x.ty.dtype))
-
-    def polynomial(w: relax.Expr, coefficients: Sequence[float]) -> relax.Expr:
-        found: relax.Expr = number(coefficients[0])
-        for each in coefficients[1:]:
-            found = emit(op.add(emit(op.multiply(found, w)), number(each)))
-        return found
-
-    below, above = emit(op.subtract(number(1), x)), emit(op.add(number(1), x))
-    w = emit(op.negative(emit(op.log(emit(op.multiply(below, above))))))
-    near = polynomial(emit(op.subtract(w, number(2.5))), _NEAR)
-    root = emit(op.sqrt(emit(op.maximum(w, number(5)))))
-    far = polynomial(emit(op.subtract(root, number(3))), _FAR)
-    is_near = emit(op.less(w, number(5)))
-    return emit(op.multiply(emit(op.where(is_near, near, far)), x))
+    return emit(random_normal(key, *counters(emit, shape), low, high))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from distir_ext.annotate.annotations import function_to_annotate
 from distir_ext.params.host_array import numpy_dtype
@@ -14,6 +15,9 @@ from distir_ext.session.model import Model
 from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
 from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tracebacks import short_tracebacks
+
+PARAMS = f"{STATE}params."
+"""Begin of the names of the fields with the parameters."""
 
 LEARNING_RATE = "learning_rate"
 """The last input of a training step, a float32 scalar."""
@@ -59,32 +63,54 @@ def initial_state(
             has another one, or one of another shape.
     """
     function = function_to_annotate(step, func)
-    if function.attrs is None or STATE_ATTRIBUTE not in function.attrs:
-        raise ValueError(f"{func} is no training step, which dx.train_step makes")
-    prefix = f"{STATE}params."
-    count = len(function.attrs[STATE_ATTRIBUTE])
-    fields = {str(each.name): each.ty for each in function.params[:count]}
-    names = [name[len(prefix) :] for name in fields if name.startswith(prefix)]
+    fields = fields_of_state(function, func)
+    names = [name[len(PARAMS) :] for name in fields if name.startswith(PARAMS)]
     _check_keys("params", params, names)
     state: dict[str, Any] = {}
-    for name, type_ in fields.items():
-        shape = [_size(each, name) for each in type_.shape]
-        dtype = numpy_dtype(str(type_.dtype))
-        if name.startswith(prefix):
-            value = np.asarray(params[name[len(prefix) :]])
-            if list(value.shape) != shape:
+    for name, (shape, of_state) in fields.items():
+        dtype = numpy_dtype(of_state)
+        if name.startswith(PARAMS):
+            value = np.asarray(params[name[len(PARAMS) :]])
+            if value.shape != shape:
                 raise ValueError(
-                    f"params has {name[len(prefix) :]!r} of shape {list(value.shape)}, "
-                    f"the step takes {shape}"
+                    f"params has {name[len(PARAMS) :]!r} of shape {list(value.shape)}, "
+                    f"the step takes {list(shape)}"
                 )
             state[name] = value.astype(dtype)
         elif name == f"{STATE}{LOSS_SCALE}":
-            state[name] = np.asarray(float(function.attrs[LOSS_SCALE_ATTRIBUTE]), dtype)
+            state[name] = np.asarray(initial_loss_scale(function), dtype)
         elif name == f"{STATE}{DROPOUT_SEED}":
             state[name] = np.asarray(dropout_seed, dtype)
         else:
             state[name] = np.zeros(shape, dtype)
     return state
+
+
+def fields_of_state(function: relax.Function, func: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape and the dtype of each field of the state of a step, by name.
+
+    Args:
+        function: The step.
+        func: Its name.
+
+    Raises:
+        ValueError: It is no training step, or a size is symbolic.
+    """
+    if function.attrs is None or STATE_ATTRIBUTE not in function.attrs:
+        raise ValueError(f"{func} is no training step, which dx.train_step makes")
+    count = len(function.attrs[STATE_ATTRIBUTE])
+    return {
+        str(each.name): (
+            tuple(_size(size, str(each.name)) for size in each.ty.shape),
+            str(each.ty.dtype),
+        )
+        for each in function.params[:count]
+    }
+
+
+def initial_loss_scale(function: relax.Function) -> float:
+    """The loss scale of a step before it runs; 1 if it has none."""
+    return float(function.attrs.get(LOSS_SCALE_ATTRIBUTE, 1.0))
 
 
 def _size(size: Any, name: str) -> int:

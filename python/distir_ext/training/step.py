@@ -27,7 +27,7 @@ from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
 from distir_ext.text.printable import shown
 from distir_ext.text.tracebacks import short_tracebacks
 from distir_ext.training.differentiate import differentiated
-from distir_ext.training.dropout import Dropout, check_rates
+from distir_ext.training.dropout import Dropout, checked_calls
 from distir_ext.training.losses import as_loss
 from distir_ext.training.memory_limit import MemoryLimit
 from distir_ext.training.optimizers import Optimizer, as_optimizer
@@ -218,7 +218,8 @@ class _Builder:
         self._scalars: dict[str, relax.Var] = {}  # fields of the state that the forward pass reads
         if isinstance(loss_scale, LossScale):
             self._scalars[LOSS_SCALE] = _scalar(LOSS_SCALE, "float32")
-        if check_rates(bindings, self._func):
+        self._dropouts = checked_calls(bindings, self._func)
+        if self._dropouts:
             self._scalars[DROPOUT_SEED] = _scalar(DROPOUT_SEED, "int64")
             self._scalars[STEP] = _scalar(STEP, "int32")
         for each in bindings:
@@ -271,8 +272,9 @@ class _Builder:
             builder.emit_normalized(relax.VarBinding(each.var, builder.normalize(value)))
         tuples: dict[relax.Var, relax.Expr] = {}
         dropout = None
-        if STEP in self._scalars:
-            dropout = Dropout(self._emit, self._scalars[DROPOUT_SEED], self._scalars[STEP])
+        if self._dropouts:
+            seed, step = self._scalars[DROPOUT_SEED], self._scalars[STEP]
+            dropout = Dropout(self._emit, seed, step, self._dropouts)
         for binding in bindings:
             value = without_mark(binding.value)
             if dropout is not None:

@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
+import distir_ext as dx
 from distir_ext.compile.kernel_values import tir_pipeline
 
 DEPTH = 12
@@ -153,3 +154,21 @@ def test_what_a_condition_guards_is_not_read_without_it():
     tvm_ffi.structural_walk(bare, (tvm.ir.expr.TensorLoad, see))
     assert guards
     assert not unguarded
+
+
+def test_a_logarithm_that_is_compared_and_read():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 128), "float32"))
+    with builder.function("main", [x], attrs={"num_input": 1}):
+        with builder.dataflow():
+            w = builder.emit(relax.op.log(x))
+            is_low = builder.emit(relax.op.less(w, relax.const(0.5, "float32")))
+            result = builder.emit_output(relax.op.where(is_low, relax.op.multiply(w, w), w))
+        builder.emit_func_output(result)
+    mesh = dx.Mesh(d=2)
+    values = np.random.default_rng(0).uniform(0.5, 4, (64, 128)).astype("float32")
+    with dx.Session(mesh) as session:
+        mod = dx.annotate(builder.get(), mesh, {"x": ("d", None)})
+        found = session.load(dx.build(mod))["main"](values).numpy()
+    w = np.log(values)
+    assert np.allclose(found, np.where(w < 0.5, w * w, w), rtol=1e-5, atol=1e-6)

@@ -13,7 +13,7 @@ from tvm.relax import op as R
 from tvm.relax.op import grad, nn
 from tvm.relax.op.builtin import stop_lift_params
 
-from distir_ext.native.random_bits import random_bits
+from distir_ext.native.random_bits import random_bits, random_normal
 
 from ..case import Case, Operand, broadcast_letters
 
@@ -299,6 +299,16 @@ def random() -> Iterator[Case]:
                 name="relax.dist.random_bits",
                 label=dtype,
             )
+    for shapes in ([(), (8, 1), (12,)], [(), (6, 4, 1), (1, 1, 8)]):
+        yield pointwise(
+            lambda *args: random_normal(*args, -2.0, 3.0),
+            shapes,
+            ["int64"] * 3,
+            ["normal"] * 3,
+            None,
+            exact=True,
+            name="relax.dist.random_normal",
+        )
 
 
 def like() -> Iterator[Case]:

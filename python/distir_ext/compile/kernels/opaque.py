@@ -176,9 +176,10 @@ class _Expansion:
                 if not self._is_nested(node):
                     return node
                 bound = self._stored(node.value, before)
-                return tvm_ffi.structural_map(
+                body = tvm_ffi.structural_map(
                     node.body, (tirx.Var, lambda each: bound if each.same_as(node.var) else each)
                 )
+                return separate(body)  # only what is within it is separated otherwise
             if _is_selection(node):
                 return self._stored(_selected(*node.args), before)
             if not _is_conditional(node) or not any(map(self._is_nested, node.args)):

@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as relax_op
 
+from distir_ext.compile.kernels.random_bits import ERF_INV_FAR, ERF_INV_NEAR
 from distir_ext.interop.jax.known import Known, constant_of
 from distir_ext.interop.jax.stablehlo import (
     Operation,
@@ -18,7 +19,6 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import enter_all, translates
 from distir_ext.interop.jax.writer import Writer
-from distir_ext.training.random_numbers import erf_inv
 
 Build = Callable[..., relax.Expr]
 
@@ -220,12 +220,25 @@ def _erf_inv(writer: Writer, op: Operation) -> Known:
     """Giles' polynomials; of float64 with steps of Newton's method behind them."""
     emit, dtype = writer.emit, dtype_of(op.operands[0])
 
+    def polynomial(w: Any, coefficients: tuple[float, ...]) -> Any:
+        found: Any = _number(coefficients[0], w)
+        for each in coefficients[1:]:
+            found = emit(relax_op.add(emit(relax_op.multiply(found, w)), _number(each, w)))
+        return found
+
     def build(given: Any) -> relax.Expr:
         x = given if dtype == "float64" else emit(relax_op.astype(given, "float32"))
-        found = erf_inv(emit, x)
+        one = _number(1, x)
+        rest = emit(relax_op.multiply(emit(relax_op.subtract(one, x)), emit(relax_op.add(one, x))))
+        w = emit(relax_op.negative(emit(relax_op.log(rest))))
+        near = polynomial(emit(relax_op.subtract(w, _number(2.5, x))), ERF_INV_NEAR)
+        root = emit(relax_op.sqrt(emit(relax_op.maximum(w, _number(5, x)))))
+        far = polynomial(emit(relax_op.subtract(root, _number(3, x))), ERF_INV_FAR)
+        is_near = emit(relax_op.less(w, _number(5, x)))
+        found = emit(relax_op.multiply(emit(relax_op.where(is_near, near, far)), x))
         for _ in range(2 if dtype == "float64" else 0):
             found = _newton(writer, found, x)
-        is_end = emit(relax_op.equal(emit(relax_op.abs(x)), _number(1, x)))
+        is_end = emit(relax_op.equal(emit(relax_op.abs(x)), one))
         infinite = emit(relax_op.multiply(x, _number(np.inf, x)))
         found = emit(relax_op.where(is_end, infinite, found))
         return relax_op.astype(found, dtype)
