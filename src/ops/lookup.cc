@@ -12,6 +12,8 @@
 #include "ir/size_arithmetic.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
+#include "ops/positions.h"
+#include "support/dtypes.h"
 
 namespace distir::ops {
 
@@ -208,12 +210,18 @@ ir::Expr SumOfOwn(const ir::Expr& is_own, const ir::Expr& values, const std::vec
 
 /*! \brief data[b.., p[b.., i..].., t..] for positions p, one per dimension looked up; `batch` is
  * the number of dimensions b. A position that is another shard's looks up place 0. */
-ir::Expr LookUpTogether(const ir::Expr& data, const std::vector<ir::Expr>& positions, int batch,
-                        Writer* w) {
+ir::Expr LookUpTogether(ir::Expr data, std::vector<ir::Expr> positions, int batch, Writer* w) {
   const int num = static_cast<int>(positions.size());
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(TensorTypeOf(data));
+  for (int i = 0; i < num; ++i) {
+    const ir::Expr& size = shape[batch + i];
+    positions[i] = Nearest(FromBegin(positions[i], size, w), size, w);
+  }
+  for (int i = 0; i < num; ++i) data = w->Even(data, batch + i);
   const Blocks blocks(data, batch, num, w);
   auto [is_own, place] = blocks.Find(positions, w);
   place = w->Write(ir::make::kWhere, is_own, place, w->Scalar(0, DtypeOf(place)));
+  place = w->Cast(place, kInt64);  // R.gather_nd takes no other type
   ir::Expr values =
       w->Write(ir::make::kGatherNd, blocks.Split(data, w), w->ExpandDims(place, {RankOf(place)}),
                int64_t(batch + blocks.num_sharded()));
@@ -234,25 +242,14 @@ int64_t LocalElements(const ir::TensorType& type, const mesh::Sharding& sharding
   return elements / shards;
 }
 
-/*! \brief An extent, as a scalar. */
-ir::Expr NumberOf(const ir::Expr& size, DLDataType dtype, Writer* w) {
-  const int64_t known = ir::StaticDim(size);
-  if (known >= 0) return w->Scalar(static_cast<double>(known), dtype);
-  return w->Cast(w->Reshape(w->Number(size), {}), dtype);
-}
-
 /*! \brief The rows of a table of `size` of them, looked up along `axis`; NaN where the index is
  * outside. */
 ir::Expr NanOutside(const ir::Expr& rows, const ir::Expr& indices, int axis, const ir::Expr& size,
                     Writer* w) {
-  const DLDataType dtype = DtypeOf(indices);
-  ir::Expr is_inside = w->Write(ir::make::kLogicalAnd,
-                                w->Write(ir::make::kGreaterEqual, indices, w->Scalar(0, dtype)),
-                                w->Write(ir::make::kLess, indices, size));
   std::vector<int> behind;
   for (int d = axis + RankOf(indices); d < RankOf(rows); ++d) behind.push_back(d - axis);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  return w->Write(ir::make::kWhere, w->ExpandDims(is_inside, behind), rows,
+  return w->Write(ir::make::kWhere, w->ExpandDims(AreWithin(indices, size, w), behind), rows,
                   w->Scalar(nan, DtypeOf(rows)));
 }
 
@@ -273,27 +270,22 @@ ir::Expr DecomposeTake(const DecomposedCall& call, Writer* w) {
     return w->Write(ir::make::kTake, w->Placed(table, gathered), indices, int64_t(axis),
                     ffi::String(mode));
   }
-  const DLDataType dtype = DtypeOf(indices);
-  const ir::Expr number =
-      mode == "clip" || mode == "wrap" || mode == "nan" ? NumberOf(size, dtype, w) : ir::Expr();
-  if (mode == "clip" && known >= 0)
-    indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(known - 1));
-  if (mode == "clip" && known < 0) {
-    const int64_t most = std::numeric_limits<int32_t>::max();
-    indices = w->Write(ir::make::kClip, indices, ir::MakeInt(0), ir::MakeInt(most));
-    indices = w->Write(ir::make::kWhere, w->Write(ir::make::kLess, indices, number), indices,
-                       w->Write(ir::make::kSubtract, number, w->Scalar(1, dtype)));
-  }
-  if (mode == "wrap") indices = w->Write(ir::make::kFloorMod, indices, number);
+  const ir::Expr wanted = indices;
+  if (mode == "fast") indices = FromBegin(indices, size, w);
+  if (mode == "fast" || mode == "clip") indices = Nearest(indices, size, w);
+  if (mode == "wrap")
+    indices = w->Write(ir::make::kFloorMod, indices, NumberOf(size, DtypeOf(indices), w));
   ir::Expr rows = known < 0 ? LookUpFew(table, indices, axis, call.DecomposedAxes(), w)
                             : LookUpRows(table, indices, axis, call.DecomposedAxes(), w);
-  return mode == "nan" ? NanOutside(rows, indices, axis, number, w) : rows;
+  return mode == "nan" ? NanOutside(rows, wanted, axis, size, w) : rows;
 }
 
 ir::Expr DecomposeGatherElements(const DecomposedCall& call, Writer* w) {
   int axis =
       NormalizeAxis(ir::attrs::kGatherElementsAxis.Int(call.attrs(), 0), RankOf(call.arg(0)));
-  return LookUpElements(call.arg(0), call.arg(1), axis, call.DecomposedAxes(), w);
+  const ir::Expr& size = ir::ShapeOf(TensorTypeOf(call.arg(0)))[axis];
+  ir::Expr positions = Nearest(FromBegin(call.arg(1), size, w), size, w);
+  return LookUpElements(call.arg(0), positions, axis, call.DecomposedAxes(), w);
 }
 
 // The last dimension of the indices has a position for each dimension looked up.
@@ -333,7 +325,7 @@ const Operators kGatherElements(
      "the dimension looked up: every shard gives its elements or 0, which are summed"},
     {Operator("relax.gather_elements", GatherElements)
          .Decompose(DecomposeGatherElements)
-         .Pad(Padding::kPositions)
+         .Pad(Padding::kDecomposed)
          .Tails(OperandTails::kPositions)
          .Commutes(kMovingFirst)});
 const Operators kGather(
@@ -343,12 +335,12 @@ const Operators kGather(
      "are summed"},
     {Operator("relax.gather_nd", GatherNd)
          .Decompose(DecomposeGatherNd)
-         .Pad(Padding::kPositions)
+         .Pad(Padding::kDecomposed)
          .Tails(OperandTails::kPositions),
      Operator("relax.index_tensor", IndexTensor)
          .TakesTuple()
          .Decompose(DecomposeIndexTensor)
-         .Pad(Padding::kPositions)
+         .Pad(Padding::kDecomposed)
          .Tails(OperandTails::kPositions)});
 const Operators kReverse("gather", {"batch, others", "", "sequence"},
                          {Operator("relax.reverse_sequence", ReverseSequence)

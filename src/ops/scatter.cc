@@ -14,6 +14,7 @@
 #include "ir/build.h"
 #include "ir/symbolic.h"
 #include "ops/family.h"
+#include "ops/positions.h"
 #include "rules/call/projection.h"
 #include "support/dtypes.h"
 
@@ -326,9 +327,30 @@ EvenWrites Lengthened(Writes writes, Writer* w) {
   return {std::move(writes), is_update};
 }
 
+/*! \brief Positions from the beginning, and the updates to write: those with positions within
+ * dimensions that are not sharded. What lies outside of a sharded one is in none of its shards. */
+void Bound(EvenWrites* even, const ir::NodeArray<ir::Expr>& shape, Writer* w) {
+  Writes& writes = even->writes;
+  const mesh::Sharding sharding = w->ShardingOf(writes.data);
+  const size_t num = writes.positions.size();
+  for (size_t i = 0; i < num; ++i) {
+    ir::Expr& positions = writes.positions[i];
+    const int dim = writes.begin + static_cast<int>(i);
+    const bool is_sharded = !sharding.dims[dim].empty();
+    if (num == 1 && !is_sharded && !even->is_update.defined()) return;  // as the kernel has it
+    positions = FromBegin(positions, shape[dim], w);
+    if (is_sharded) continue;
+    ir::Expr is = AreWithin(positions, shape[dim], w);
+    even->is_update =
+        even->is_update.defined() ? w->Write(ir::make::kLogicalAnd, even->is_update, is) : is;
+  }
+}
+
 // Dimensions: before.., shards of the data.., shards of the updates.., places, behind..
 ir::Expr Scatter(const Writes& uneven, Writer* w) {
-  const auto [writes, is_update] = Lengthened(uneven, w);
+  EvenWrites even = Lengthened(uneven, w);
+  Bound(&even, ir::ShapeOf(TensorTypeOf(uneven.data)), w);
+  const auto& [writes, is_update] = even;
   const int begin = writes.begin;
   const UpdateShards shards(writes, w);
   const std::vector<mesh::AxisList>& axes = shards.axes();
@@ -383,22 +405,12 @@ ir::Expr Scatter(const Writes& uneven, Writer* w) {
   return written;
 }
 
-/*! \brief Positions of which negative ones count from the end. */
-ir::Expr FromBegin(const ir::Expr& positions, const ir::Expr& data, int dim, Writer* w) {
-  const int64_t size = ir::StaticDim(ir::ShapeOf(TensorTypeOf(data))[dim]);
-  const DLDataType dtype = DtypeOf(positions);
-  ir::Expr is_negative = w->Write(ir::make::kLess, positions, w->Scalar(0, dtype));
-  ir::Expr shifted =
-      w->Write(ir::make::kAdd, positions, w->Scalar(static_cast<double>(size), dtype));
-  return w->Write(ir::make::kWhere, is_negative, shifted, positions);
-}
-
 ir::Expr DecomposeScatterElements(const DecomposedCall& call, Writer* w) {
   ir::Expr data = call.arg(0);
   int axis = NormalizeAxis(ir::attrs::kScatterElementsAxis.Int(call.attrs(), 0), RankOf(data));
   return Scatter({data,
                   axis,
-                  {FromBegin(call.arg(1), data, axis, w)},
+                  {call.arg(1)},
                   call.arg(2),
                   1,
                   ir::attrs::kScatterElementsReduction.Text(call.attrs())},
@@ -432,7 +444,7 @@ ir::Expr DecomposeIndexPut(const DecomposedCall& call, Writer* w) {
       const ir::Expr& size = ir::ShapeOf(TensorTypeOf(all))[d];
       if (ir::StaticDim(size) != 1) shape.Set(d, size);
     }
-    positions.push_back(FromBegin(all, data, static_cast<int>(i), w));
+    positions.push_back(all);
   }
   if (RankOf(values) != rank) values = w->Reshape(values, shape);
   const bool accumulates = ir::attrs::kIndexPutAccumulate.Bool(call.attrs());

@@ -237,6 +237,10 @@ KERNELS = {
         "subtract"
     ),
     "compile/kernels/ordering.py": relax_names("argmax argmin argsort bucketize median sort topk"),
+    "compile/kernels/positions.py": relax_names(
+        "clip gather_elements gather_nd grad.take_backward index_put index_tensor scatter_elements "
+        "scatter_nd slice_scatter take"
+    ),
 }
 # What is looked for.
 PYTHON_PATTERNS = {

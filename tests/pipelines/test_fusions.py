@@ -170,9 +170,14 @@ WRONG = {
         r"fusion 'wrong', .* replaces a value of the type .* by one of .*Tuple",
     ),
     "what has no type": (
-        lambda call, matched: relax.op.add(call, relax.Var("z", relax.TensorType((3,), "float32"))),
+        lambda call, matched: relax.op.add(call, relax.const(np.zeros(3, "float32"))),
         (ValueError, RuntimeError),  # of tensors, and of DTensors
         "fusion 'wrong', .* returns what has no type: .*(not broadcastable|must take DTensor)",
+    ),
+    "a variable of its own": (
+        lambda call, matched: relax.op.exp(relax.Var("z", call.ty)),
+        ValueError,
+        r"fusion 'wrong', at `\w+` in `main`, returns an expression of `z`, which `main` does not",
     ),
     "nothing": (
         lambda call, matched: None,

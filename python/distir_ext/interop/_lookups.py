@@ -70,7 +70,7 @@ def _vector(call: tvm.ir.Call) -> Sequence[Size]:
     """The sizes that the last dimension of the indices is of."""
     batch = int(getattr(call.attrs, "batch_dims", 0) or 0)
     count = int(call.args[1].ty.shape[-1])
-    return tuple(map(as_size, call.args[0].ty.shape[batch : batch + count]))
+    return tuple(map(as_size, list(call.args[0].ty.shape)[batch : batch + count]))
 
 
 # By operator the sizes that its second argument has indices of: one for all of them, one for each

@@ -18,6 +18,7 @@ from distir_ext.structure.replaced_calls import (
     Writer,
     key,
     rebuilt,
+    variables_in,
     without_unused,
 )
 from distir_ext.text.tracebacks import short_tracebacks
@@ -76,7 +77,7 @@ def register_fusion(
         TypeError: The pattern is none; or as :func:`register_pass`. When the pass runs: the
             function returns no expression, or one of another type.
         ValueError: As :func:`register_pass`. When the pass runs: what the function returns matches
-            again.
+            again, or reads a variable that is not of the function that is rewritten.
         RuntimeError: When the pass runs, and the function fails; names the pass and the call that
             matched, and has the exception as its cause. A ValueError or TypeError stays one.
 
@@ -216,6 +217,12 @@ class _Round:
             raise TypeError(f"{where}, returns an expression or Skip, not a {type(made).__name__}")
         if made.same_as(call):
             return Skip("the call itself was returned")
+        for var in variables_in(made):
+            if key(var) not in self._known.defined:
+                raise ValueError(
+                    f"{where}, returns an expression of `{var.name}`, which `{self._of}` does not "
+                    "define"
+                )
         writer = Writer(self._known, binding)
         try:
             value = writer.flat(made)

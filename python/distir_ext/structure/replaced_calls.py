@@ -25,6 +25,7 @@ class Contents:
     Attributes:
         num_calls: Number of calls that are bound.
         names: Names of its variables.
+        defined: Keys of its variables.
         values: By variable, as patterns take them.
         readers: By key of a value that is bound: the keys of values that read it, and None for
             each place that returns it. Other names of a variable are the variable.
@@ -34,6 +35,7 @@ class Contents:
     def __init__(self, function: relax.Function) -> None:
         self.num_calls = 0
         self.names = {param.name for param in function.params}
+        self.defined = {key(param) for param in function.params}
         self.values = relax.analysis.get_var2val(function)
         self.readers: dict[Any, list[Any]] = {}
         self.variables: dict[Any, relax.Var] = {}
@@ -49,6 +51,7 @@ class Contents:
     def _read_binding(self, binding: relax.Binding) -> None:
         value, var = binding.value, binding.var
         self.names.add(var.name)
+        self.defined.add(key(var))
         if isinstance(binding, relax.VarBinding) and isinstance(value, relax.Var):
             if key(value) in self._stands_for:
                 self._stands_for[key(var)] = self._stands_for[key(value)]
@@ -65,12 +68,13 @@ class Contents:
         self.readers.setdefault(key(value), [])
 
     def _reads(self, value: relax.Expr, reader: Any) -> None:
-        for var in {key(var) for var in _variables_in(value)}:
+        for var in {key(var) for var in variables_in(value)}:
             if var in self._stands_for:
                 self.readers[self._stands_for[var]].append(reader)
 
 
-def _variables_in(value: relax.Expr) -> list[relax.Var]:
+def variables_in(value: relax.Expr) -> list[relax.Var]:
+    """Lists the variables that an expression reads."""
     found: list[relax.Expr] = []
     relax.analysis.post_order_visit(value, found.append)
     return [each for each in found if isinstance(each, relax.Var)]
@@ -175,7 +179,7 @@ def without_unused(body: relax.SeqExpr, values: Collection[Any]) -> relax.SeqExp
         body: It is not changed.
         values: Their keys.
     """
-    uses = Counter(key(var) for var in _variables_in(body))
+    uses = Counter(key(var) for var in variables_in(body))
     unused: set[Any] = set()
 
     def visit(seq: relax.SeqExpr) -> None:
@@ -187,7 +191,7 @@ def without_unused(body: relax.SeqExpr, values: Collection[Any]) -> relax.SeqExp
                     visit(value.false_branch)
                 elif key(value) in values and uses[key(binding.var)] == 0:
                     unused.add(key(binding.var))
-                    uses.subtract(key(var) for var in _variables_in(value))
+                    uses.subtract(key(var) for var in variables_in(value))
 
     visit(body)
     return rebuilt(body, lambda binding: [] if key(binding.var) in unused else [binding])

@@ -17,6 +17,7 @@ from distir_ext.compile.kernels import (
     division,
     dtypes,
     not_a_number,
+    positions,
     refused_dtypes,
 )
 from distir_ext.compile.kernels.ordering import order_by_keys
@@ -49,6 +50,7 @@ def legalize_operators(
     """
     made = accumulation.legalizations(own)
     for each in (
+        positions.legalizations,
         attention.repeat_shared_heads,
         conversions.legalizations,
         division.legalizations,

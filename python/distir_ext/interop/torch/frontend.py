@@ -13,7 +13,7 @@ from tvm import relax, sym
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from distir_ext.interop._lookups import with_bounded_lookups
-from distir_ext.interop.torch import cache_writes
+from distir_ext.interop.torch import cache_writes, indexing
 from distir_ext.interop.torch.constants import constant_values, without_repetitions
 from distir_ext.interop.torch.marks import OPERATOR
 from distir_ext.interop.torch.sizes import Sizes
@@ -68,6 +68,8 @@ class _Importer(ExportedProgramImporter):
             cache_writes.OPERATOR: self._write_cache,
             "embedding.default": self._look_up,
             "native_dropout.default": self._drop,
+            "index.Tensor": self._index,
+            "index_put.default": self._write_at_indices,
             "topk.default": functools.partial(_sorted, self.convert_map["topk.default"]),
             "cumsum.default": functools.partial(self._add_up, self.convert_map["cumsum.default"]),
             "slice.Tensor": functools.partial(self._slice_of, self.convert_map["slice.Tensor"]),
@@ -140,6 +142,17 @@ class _Importer(ExportedProgramImporter):
             return self.block_builder.emit(relax.op.nn.dropout(self.env[x], rate))
         ones = self.block_builder.emit(relax.op.ones_like(self.env[x]))
         return self.block_builder.emit(relax.Tuple([self.env[x], ones]))
+
+    def _index(self, node: fx.Node) -> relax.Expr:
+        data, indices = self.retrieve_args(node)
+        if any(str(each.ty.dtype) == "bool" for each in indices if each is not None):
+            raise ValueError("as many elements as a mask has: their number is not known")
+        return indexing.looked_up(data, indices, self.block_builder)
+
+    def _write_at_indices(self, node: fx.Node) -> relax.Expr:
+        data, indices, values, *rest = self.retrieve_args(node)
+        accumulate = bool(rest[0]) if rest else bool(node.kwargs.get("accumulate", False))
+        return indexing.written(data, indices, values, accumulate, self.block_builder)
 
     def _add_up(self, convert: Convert, node: fx.Node) -> Any:
         # TVM's converter adds up booleans as booleans.
