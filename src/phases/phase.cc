@@ -5,6 +5,7 @@
 #include "dialect/operators/annotation.h"
 #include "dialect/operators/copies_reduction.h"
 #include "dialect/operators/manual.h"
+#include "ir/module/well_formed.h"
 #include "ir/rewriter.h"
 #include "lower/signature.h"
 
@@ -40,6 +41,7 @@ LeastAdvancedFunction LeastAdvanced(const ir::IRModule& mod) {
   for (const auto& [gv, base] : ir::OrderedFunctions(mod)) {
     ir::Function function = ir::Function::Cast(base);
     if (!function.defined()) continue;
+    ir::CheckTuples(gv, function);
     const std::optional<Phase> phase = PhaseOfFunction(function);
     if (phase && (!least.phase || *phase < *least.phase)) least = {gv.name(), phase};
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/rewriter.h"
 #include "ir/tvm/view_definition.h"
 #include "support/pointer_map.h"
 
@@ -27,6 +28,23 @@ bool HasDTensor(const Type& type) {
   }
   return false;
 }
+
+/*! \brief Counts the values of a type, each type that tuples share once. */
+class LeafCounter {
+ public:
+  double Count(const Type& type) {
+    auto tuple = TupleType::Cast(type);
+    if (!tuple.defined()) return 1;
+    if (const double* known = counts_.Find(type.get())) return *known;
+    double count = 0;
+    for (const Type& field : tuple.fields()) count += Count(field);
+    counts_[type.get()] = count;
+    return count;
+  }
+
+ private:
+  PointerMap<double> counts_;
+};
 
 class FunctionCheck {
  public:
@@ -195,10 +213,25 @@ class FunctionCheck {
 
 }  // namespace
 
+void CheckTuples(const GlobalVar& gv, const Function& function) {
+  constexpr double kMost = 1 << 20;
+  LeafCounter leaves;
+  auto check = [&](const Var& var) {
+    if (!var.ty().defined() || leaves.Count(var.ty()) <= kMost) return;
+    TVM_FFI_THROW(ValueError) << "`" << var.name() << "` in `" << gv.name()
+                              << "` is a tuple of more than a million values; a tuple of twice "
+                              << "the same tuple has twice as many";
+  };
+  for (const Var& param : function.params()) check(param);
+  VisitBindings(function.body(), [&](const Binding& binding) { check(binding.var()); });
+}
+
 void CheckWellFormed(const IRModule& mod, const std::string& pass) {
   for (const auto& [gv, base] : OrderedFunctions(mod)) {
-    if (auto function = Function::Cast(base); function.defined())
-      FunctionCheck(mod, pass, gv.name()).Run(function);
+    auto function = Function::Cast(base);
+    if (!function.defined()) continue;
+    CheckTuples(gv, function);
+    FunctionCheck(mod, pass, gv.name()).Run(function);
   }
 }
 

@@ -29,6 +29,7 @@ namespace distir::ir {
  * - a function that is called is in the module, and is given as many arguments as it has
  *   parameters;
  * - a dataflow block calls no kernel and no impure function of the module;
+ * - tuples have no more than a million values (CheckTuples);
  * - nothing ends the life of a value (relax.transform.KillAfterLastUse), since passes add uses.
  *
  * \param pass The pass that is about to run, for the message.
@@ -36,6 +37,13 @@ namespace distir::ir {
  * variable.
  */
 void CheckWellFormed(const IRModule& mod, const std::string& pass);
+
+/*!
+ * \brief Checks that the tuples of a function can be taken apart: a tuple of twice the same tuple,
+ * and so on, doubles their number at every level.
+ * \throws ValueError naming a variable of more than a million values.
+ */
+void CheckTuples(const GlobalVar& gv, const Function& function);
 
 }  // namespace distir::ir
 #endif  // DISTIR_IR_MODULE_WELL_FORMED_H_

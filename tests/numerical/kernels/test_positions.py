@@ -122,3 +122,20 @@ def test_writes_by_several_positions_at_once():
             lambda x, i, j, y, a=accumulate: R.index_put(x, [i, j], y, a), x, POSITIONS, index, y
         )
         np.testing.assert_allclose(found, right, 1e-6)
+
+
+def test_slices_with_symbolic_bounds_are_written():
+    n, k = (tvm.tirx.Var(name, "int64") for name in "nk")
+    x = relax.Var("x", relax.TensorType((n, 3), "float32"))
+    y = relax.Var("y", relax.TensorType((k, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        written = builder.emit(R.slice_scatter(x, y, 1, k * 2 + 1, 2, 0))
+        builder.emit_func_output(written)
+    compiled = tvm.compile(legalized(builder.get()), QUICK, tir_pipeline=tir_pipeline(for_cpu=True))
+    arrays = numbers(9, 3), numbers(4, 3)
+    machine = relax.VirtualMachine(compiled, tvm.cpu())
+    found = machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    right = arrays[0].copy()
+    right[1:9:2] = arrays[1]
+    np.testing.assert_array_equal(found, right)
