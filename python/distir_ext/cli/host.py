@@ -74,7 +74,7 @@ def _serve_until_a_signal(agent: HostAgent) -> None:
     """
     ended, end = socket.socketpair()
     end.setblocking(False)
-    signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
+    wakeup = signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
     for each in _ENDING:
         signal.signal(each, lambda *_: None)
     served: Future[None] = Future()
@@ -88,10 +88,12 @@ def _serve_until_a_signal(agent: HostAgent) -> None:
         finally:
             end.send(bytes([signal.SIGTERM]))
 
-    threading.Thread(target=serve, daemon=True).start()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
     print(f"listening at {agent.address}", flush=True)
     while ended.recv(1)[0] not in _ENDING:
         pass
     agent.close()
-    if served.done():
-        served.result()
+    thread.join()  # it writes to the sockets, which close with this function
+    signal.set_wakeup_fd(wakeup)
+    served.result()

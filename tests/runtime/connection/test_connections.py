@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 import distir_ext as dx
 from distir_ext import cli
+from distir_ext.cli.host import _serve_until_a_signal
 from distir_ext.session.session import Session
 from distir_ext.wire.connections import (
     DEFAULT_PORT,
@@ -147,6 +151,39 @@ def test_modules_that_a_host_lacks(agents):
     match = f"(?s)worker 0 on host {agents[0].address} did not start.*no_such_module"
     with pytest.raises(RuntimeError, match=match):
         Session(1, workers=hosts, imports=["no_such_module"])
+
+
+class _EndsLate:
+    """An agent whose thread of connections ends after all else."""
+
+    address = "nowhere:1"
+
+    def __init__(self):
+        self._closed = threading.Event()
+
+    def serve(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        self._closed.wait()
+        time.sleep(0.1)
+
+    def close(self):
+        self._closed.set()
+
+
+def test_an_agent_ends_after_its_threads(monkeypatch):
+    """A thread that ended later would write to a closed socket, and print a traceback."""
+    failures = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    before = threading.active_count()
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        _serve_until_a_signal(_EndsLate())
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert threading.active_count() == before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert not failures
 
 
 _HOST_WITH_THREADS = """
