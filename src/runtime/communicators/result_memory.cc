@@ -13,7 +13,6 @@ namespace distir::runtime {
 
 namespace {
 
-constexpr size_t kSmallestBlock = 4096;
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
@@ -27,6 +26,8 @@ class ProcessMemory : public BlockSource {
     return block;
   }
   void Free(void* block, size_t) noexcept final { std::free(block); }
+  // Whoever sends a million small arrays is given little more memory than that.
+  size_t SmallestBlock() const final { return kAlignment; }
 };
 
 }  // namespace
@@ -64,7 +65,7 @@ tvm::ffi::Tensor ResultMemory::NewTensor(tvm::ffi::ShapeView shape, DLDataType d
 size_t ResultMemory::BlockBytes(size_t num_bytes) const {
   // One that is not kept need not be found again; twice its addresses may be more than there are.
   if (num_bytes > most_kept_bytes_) return (num_bytes + kHugePage - 1) / kHugePage * kHugePage;
-  size_t block = kSmallestBlock;
+  size_t block = source_->SmallestBlock();
   while (block < num_bytes) block *= 2;
   return block;
 }

@@ -28,6 +28,8 @@ class BlockSource {
    */
   virtual void* Allocate(size_t bytes) = 0;
   virtual void Free(void* block, size_t bytes) noexcept = 0;
+  /*! \brief Bytes of the smallest block, a power of two: a page, unless a source divides pages. */
+  virtual size_t SmallestBlock() const { return 4096; }
 };
 
 /*! \brief Thread safe; tensors may outlive it. */

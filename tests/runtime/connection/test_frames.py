@@ -226,6 +226,23 @@ def test_many_small_buffers_take_little_more_than_the_words_that_claim_them():
                 assert most < 30 * len(frame), (description, known)
 
 
+def test_many_small_tensors_take_little_memory():
+    """Also that which Python does not count."""
+    count = 10_000
+    message = {"list": [{"tensor": i} for i in range(count)]}
+    text = json.dumps({"message": message, "buffers": [["int8", [1]]] * count}).encode()
+    frame = struct.pack("<Q", len(text)) + text + b"x" * count
+    before = resident_bytes()
+    (found,) = FrameReader().read(_InMemory(frame))
+    assert len(found) == count
+    assert SANITIZED or resident_bytes() - before < 1500 * count
+
+
+def resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * resource.getpagesize()
+
+
 def frame_of(message, content):
     text = json.dumps({"message": message, "buffers": [len(content)]}).encode()
     return struct.pack("<Q", len(text)) + text + content
