@@ -16,6 +16,7 @@ from tests.hostile_names.outputs import (
 
 import distir_ext as dx
 from distir_ext import cli
+from distir_ext.text.full_tracebacks import VARIABLE
 from distir_ext.text.printable import printable_line
 
 NAME = NAMES["all at once"]
@@ -24,6 +25,7 @@ NAME = NAMES["all at once"]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(VARIABLE, raising=False)
     return tmp_path
 
 
@@ -36,6 +38,7 @@ def printed(capsys, *arguments: str) -> str:
     assert status in (0, 1, 2)
     out, err = capsys.readouterr()
     check_terminal(err)
+    assert len(err) < 20_000
     return out
 
 
@@ -81,6 +84,34 @@ def test_names_of_an_onnx_model(folder, capsys):
     check_terminal(printed(capsys, "report", "model.onnx", *sharded))
     Path("plan.json").write_text(json.dumps({NAME: [None, "tp"]}))
     check_terminal(printed(capsys, "report", "model.onnx", *sharded))
+
+
+@pytest.mark.parametrize("name", [NAME, "a\udcff\x1b[2J", NAMES["a million letters"]])
+def test_arguments_that_name_nothing(name, folder, capsys):
+    """Files that are not there, options and words that nobody knows."""
+    for arguments in (
+        (name,),
+        ("report", name),
+        ("report", "--mesh", name),
+        ("report", f"--{name}"),
+        ("explain", name, name),
+        ("diff", name, name),
+        ("partition", "a.py", "--output", name),
+        ("partition", "a.py", "--output", f"{name}/b"),
+        ("passes", name),
+        ("verify-hints", name),
+        ("verify-hints", f"{name[-300:]}.py", "--configs", "tp-only"),
+        ("demo", name),
+        ("generate", name),
+        ("host", "--bind", name),
+        ("host", "--token-file", name),
+        ("launch", "-n", name, "a"),
+        ("token", f"{name}/b"),
+        ("completion", name),
+    ):
+        out = printed(capsys, *arguments)
+        check_terminal(out)
+        assert len(out) < 20_000
 
 
 @pytest.mark.every_case

@@ -20,6 +20,7 @@ from distir_ext.gpu_check.numbers import check_numbers
 from distir_ext.gpu_check.products import check_attention, check_decode, check_products
 from distir_ext.gpu_check.topology import check_topology
 from distir_ext.gpu_check.versions import check_versions
+from distir_ext.text.printable import printable
 
 _SECTIONS: Mapping[str, Callable[[Machine], Iterator[Finding]]] = {
     "versions": check_versions,
@@ -57,7 +58,7 @@ def run_gpu_check(console: Console, as_json: bool) -> int:
     try:
         machine = find_machine()
     except (OSError, RuntimeError) as error:
-        print(f"distir gpu-check: {error}", file=sys.stderr)
+        print(f"distir gpu-check: {printable(str(error))}", file=sys.stderr)
         return 2
     sections = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

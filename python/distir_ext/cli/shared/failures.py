@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from distir_ext.text.full_tracebacks import are_tracebacks_full
-from distir_ext.text.printable import printable
+from distir_ext.text.printable import printable, with_short_words
 
 FAILED = 1
 USAGE = 2
@@ -46,8 +46,9 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             return NOBODY_READS
-        if are_tracebacks_full():
-            traceback.print_exc()
+        if are_tracebacks_full() and sys.stderr is not None:
+            whole = printable(with_short_words(traceback.format_exc()))
+            print(whole, end="", file=sys.stderr)
         say(command, str(error) or type(error).__name__)
         return USAGE if isinstance(error, UsageError) else FAILED
 
@@ -55,7 +56,8 @@ def exit_status_of(command: str, run: Callable[[], int]) -> int:
 def say(command: str, message: str) -> None:
     """Prints a line on standard error."""
     if sys.stderr is not None:  # closed at the start
-        print(f"{command}: {printable(' '.join(message.split()))}", file=sys.stderr)
+        said = printable(with_short_words(" ".join(message.split())))
+        print(f"{command}: {said}", file=sys.stderr)
 
 
 def _nobody_reads() -> bool:

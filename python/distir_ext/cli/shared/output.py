@@ -56,12 +56,17 @@ def new_file(text: str) -> str:
     """The type of an option that names a file to be written, which is refused before any work.
 
     Raises:
-        argparse.ArgumentTypeError: Its folder does not exist, or it is a folder.
+        argparse.ArgumentTypeError: Its folder does not exist, it is a folder, or no file can have
+            this name.
     """
     path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder, not a file")
-    if not path.parent.is_dir():
+    try:
+        if path.is_dir():
+            raise argparse.ArgumentTypeError(f"{text!r} is a folder, not a file")
+        has_folder = path.parent.is_dir()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not has_folder:
         raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r} for {text!r}")
     return text
 

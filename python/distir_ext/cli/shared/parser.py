@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from distir_ext.text.printable import printable
+from distir_ext.text.printable import printable, with_short_words
 from distir_ext.text.spelling import did_you_mean
 
 Parsed = TypeVar("Parsed")
@@ -48,7 +48,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with 2."""
-        self.exit(2, f"{self.prog}: {printable(message)} ('{self.prog} --help' lists all)\n")
+        said = printable(with_short_words(message))
+        self.exit(2, f"{self.prog}: {said} ('{self.prog} --help' lists all)\n")
 
     def _subparser(self, options: argparse.Namespace) -> argparse.ArgumentParser:
         for action in self._actions:

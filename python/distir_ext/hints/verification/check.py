@@ -23,6 +23,7 @@ from distir_ext.hints.verification.expected import (
 from distir_ext.hints.verification.models import Program
 from distir_ext.hints.vocabulary import DistConfig, Hints
 from distir_ext.session.session import Session
+from distir_ext.text.printable import message_text, shown
 from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tables import new_table
 
@@ -144,9 +145,9 @@ def configuration_of(config: str, devices: int) -> DistConfig:
 
 def outcome_line(outcome: Outcome) -> str:
     """Formats an outcome as a line that programs can read: ``rel_rmse=<x> (tol=<y>)``."""
-    head = f"{outcome.model} {outcome.config}: {outcome.status}"
+    head = f"{shown(outcome.model)} {outcome.config}: {outcome.status}"
     if outcome.rel_rmse is None:
-        return f"{head}, {outcome.why}"
+        return f"{head}, {message_text(outcome.why)}"
     return f"{head}, rel_rmse={outcome.rel_rmse:.1e} (tol={outcome.tolerance:.0e})"
 
 
