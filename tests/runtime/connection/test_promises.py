@@ -65,6 +65,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "hostile_names/test_files.py::test_yaml_says_where_and_in_time",
         f"{R}security_page.py::test_yaml_has_no_anchors",
         f"{R}security_page.py::test_files_are_read_up_to_their_limits",
+        "params/test_damage.py::test_missing_files",
     ),
     "A *library*": (
         f"{P}libraries.py::test_damaged_library",
@@ -85,6 +86,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "What a store says": (
         "launch/test_hostile_environments.py::test_what_a_stranger_writes_at_the_store",
         f"{R}security_page.py::test_files_are_read_up_to_their_limits",
+        "launch/test_hostile_environments.py::test_paths_that_a_stranger_writes",
     ),
     "If others are on the network": (
         "launch/test_introductions.py::test_a_token_is_handed_on_between_hosts_only",
@@ -120,6 +122,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         f"{R}frames.py::test_what_only_a_controller_says_is_not_read",
         f"{R}frames.py::test_memory_that_ends_is_an_error_of_the_frame",
         f"{R}frames.py::test_failures_are_cut",
+        f"{R}frames.py::test_many_small_tensors_take_little_memory",
     ),
     "The agent of a worker's host": (
         f"{R}relay.py::test_worker_that_says_anything",
@@ -137,6 +140,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "hostile_names/test_names.py::test_what_is_printed_runs",
         "hostile_names/test_names.py::test_logs_and_bars",
         "runtime/test_hostile_failures.py::test_what_a_worker_says_is_text",
+        "hostile_names/test_names.py::test_every_result_that_has_a_view",
+        "hostile_names/test_files.py::test_arguments_that_name_nothing",
     ),
     "Functions of the native library": (
         "abi/test_calls_of_functions.py::test_wrong_arguments_are_type_errors",
@@ -155,19 +160,36 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "*Between sessions.*": (
         "runtime/test_between_sessions.py::test_boxes_of_another_process",
         f"{R}security_page.py::test_files_in_memory_are_sealed_against_being_shortened",
+        f"{R}security_page.py::test_who_may_read_a_process_is_not_changed",
     ),
     "Only regular files": (
         "params/test_hostile_files.py::test_what_is_no_file_is_not_read",
         "params/test_hostile_files.py::test_link_that_leaves_the_directory",
+        "params/test_hostile_files.py::test_links_that_stay",
+        "params/test_hostile_files.py::test_what_is_no_file_beside_an_index",
+        "params/test_hostile_files.py::test_names_that_no_file_has",
     ),
-    "Headers and indices": ("params/test_hostile_files.py::test_header",),
-    "The file of `--values`": ("cli/test_profile.py::test_files_of_values_that_are_none",),
+    "Headers and indices": (
+        "params/test_hostile_files.py::test_header",
+        "params/test_hostile_files.py::test_names_of_tensors_that_cannot_be_printed",
+        "params/test_hostile_files.py::test_dtype_that_is_not_one_of_numbers",
+        "params/test_hostile_files.py::test_header_of_a_sparse_file_is_not_read",
+    ),
+    "The file of `--values`": (
+        "cli/test_profile.py::test_files_of_values_that_are_none",
+        "cli/test_profile.py::test_a_small_file_does_not_fill_the_memory",
+    ),
     "A folder of `dx.save`": (
         "saved/test_hostile_programs.py::test_manifest",
         "saved/test_hostile_programs.py::test_module",
+        "saved/test_hostile_programs.py::test_a_module_that_was_changed",
+        "saved/test_hostile_programs.py::test_what_is_no_file_of_the_folder",
     ),
     "A saved state": ("saved/test_state.py::test_damage",),
-    "An ONNX file": ("interop/onnx/test_external_files.py::test_what_lies_elsewhere_is_not_read",),
+    "An ONNX file": (
+        "interop/onnx/test_external_files.py::test_what_lies_elsewhere_is_not_read",
+        "interop/onnx/test_external_files.py::test_what_is_no_file_is_not_read",
+    ),
     "A folder of a model": (
         "interop/torch/test_hostile_folders.py::test_folders_that_say_anything",
         "interop/torch/test_hostile_folders.py::test_tokens_are_printed_as_text",
@@ -197,6 +219,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "launch/test_secrets.py::test_a_token_that_rank_0_has_made",
         "launch/test_signals.py::test_a_start_that_waits_in_a_library_is_ended_at_once",
         "launch/test_introductions.py::test_who_writes_to_the_store_gives_no_token",
+        "launch/test_hostile_environments.py::test_a_start_that_a_signal_ends_leaves_no_token",
     ),
     "torchrun on several": (
         "launch/test_introductions.py::test_a_token_is_handed_on_between_hosts_only",
@@ -217,7 +240,10 @@ PROMISES: dict[str, tuple[str, ...]] = {
         f"{R}tokens.py::test_file_of_somebody_else",
         f"{R}tokens.py::test_tokens_that_can_be_guessed",
     ),
-    "A token is read from": (f"{R}tokens.py::test_where_it_comes_from",),
+    "A token is read from": (
+        f"{R}tokens.py::test_where_it_comes_from",
+        f"{R}tokens.py::test_what_is_no_file_of_a_token",
+    ),
     "`distir host` by hand": (f"{R}tokens.py::test_files_that_others_may_read_or_write",),
 }
 

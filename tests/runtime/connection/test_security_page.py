@@ -164,6 +164,24 @@ def test_files_in_memory_are_sealed_against_being_shortened():
     memory.close()
 
 
+def test_who_may_read_a_process_is_not_changed():
+    """Of what prctl sets, only the signal with which copies of a launcher follow it."""
+    root = PAGE.parents[1]
+    sources = [
+        each
+        for folder in ("src", "python/distir_ext")
+        for each in (root / folder).rglob("*")
+        if each.suffix in (".cc", ".h", ".py")
+    ]
+    found = {
+        name: each.name
+        for each in sources
+        for name in re.findall(r"PR_SET_[A-Z]+|PTRACE_[A-Z]+|prctl\(\d", each.read_text("utf-8"))
+    }
+    assert len(sources) > 300
+    assert found == {"PR_SET_PDEATHSIG": "children.py"}
+
+
 RUNS_DATA = r"""(?x)
     ^\s*(?:import|from)\s+(?:pickle|cloudpickle|marshal|shelve|dill|joblib)\b
     | ^\s*(?:from\s+yaml|import\s+yaml\s+as)\b
