@@ -27,7 +27,7 @@ def threefry(key: Any, counters: Any) -> np.ndarray[Any, Any]:
 
 
 def bits(key: Any, counters: Any, dtype: str = "uint32") -> np.ndarray[Any, Any]:
-    """What ``R.dist.random_bits`` makes of a key and counters."""
+    """Makes the numbers of ``R.dist.random_bits`` from a key and counters."""
     words = threefry(key, counters)
     if dtype == "uint32":
         return (words >> np.uint64(32)).astype("uint32") ^ words.astype("uint32")

@@ -311,7 +311,16 @@ def operators_listed_in(path: Path) -> set[str]:
     """Operators in literals of a Python file: all full names, and short ones ("sum") in tables."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    tables = (node for node in ast.walk(tree) if isinstance(node, ast.Tuple | ast.List | ast.Set))
+    exported = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and [ast.unparse(x) for x in node.targets] == ["__all__"]
+    }
+    tables = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Tuple | ast.List | ast.Set) and node not in exported
+    )
     short = [
         {f"relax.{each.value}" for each in table.elts if isinstance(each, ast.Constant)} & OPERATORS
         for table in tables

@@ -18,7 +18,7 @@ GRID = dx.Mesh(x=4, y=2)
 
 
 def merged(build: Any) -> Any:
-    """What is computed of merged rows, and these apart again."""
+    """Returns a function that computes with merged rows, and takes them apart again."""
 
     def apart(x: Any, *weights: Any) -> Any:
         *rows, width = (int(size) for size in x.ty.shape.values)
