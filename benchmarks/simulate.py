@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import distir_ext as dx
-from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis.programs.planned import planned_programs
 
 
 def main() -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.autosharding.auto_plan import AutoPlan, AutoStage
     from distir_ext.autosharding.plan import autoshard
     from distir_ext.compile.entry import build, lower
-    from distir_ext.compile.kernels import flash_attention, random_bits
+    from distir_ext.compile.kernels.cuda import flash_attention
+    from distir_ext.compile.kernels.legalizations import random_bits
     from distir_ext.explain import rules
     from distir_ext.explain.printing import script
     from distir_ext.explain.provenance import explain
@@ -35,7 +36,8 @@ if TYPE_CHECKING or not _command.waits:
     from distir_ext.mesh.dims import Dim, TensorDims
     from distir_ext.mesh.mesh import Mesh
     from distir_ext.mesh.notation import dims, meshes
-    from distir_ext.native import installing, nvidia, reports
+    from distir_ext.native import installing, reports
+    from distir_ext.native.machine import nvidia
     from distir_ext.native.reports import PassReport, pass_reports
     from distir_ext.native.steps import phase
     from distir_ext.passes import pass_checks, transform

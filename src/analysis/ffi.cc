@@ -80,7 +80,7 @@ double Sum(const std::vector<double>& numbers) {
 
 Data ToData(const Body& body);
 
-/*! \brief A row, whose order `analysis/steps.py` knows, too. */
+/*! \brief A row, whose order `analysis/programs/steps.py` knows, too. */
 ffi::Array<ffi::Any> ToData(const Step& step) {
   ffi::Array<ffi::Any> row = {ffi::String(NameOf(step.kind)),
                               ffi::String(step.name),

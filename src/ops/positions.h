@@ -1,7 +1,7 @@
 /*!
  * \file ops/positions.h
  * \brief What positions of lookups and writes mean that are negative or outside of a dimension,
- * written as operators: the same as the kernels' (compile/kernels/positions.py).
+ * written as operators: the same as the kernels' (compile/kernels/legalizations/positions.py).
  */
 #ifndef DISTIR_OPS_POSITIONS_H_
 #define DISTIR_OPS_POSITIONS_H_

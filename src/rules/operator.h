@@ -106,7 +106,7 @@ enum class In {
 };
 
 /*! \brief Form of accumulation in TVM's kernel of an operator, which `dx.build` computes in float32
- * for smaller floats (`compile/kernels/accumulation.py`). */
+ * for smaller floats (`compile/kernels/legalizations/accumulation.py`). */
 enum class Accumulation {
   kNone,      // it does not, or no more than a few
   kProducts,  // in the type of the attribute "out_dtype"

@@ -13,8 +13,8 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import distir_ext as dx
-from distir_ext.analysis.planned_program import plan, resolve_target
-from distir_ext.analysis.steps import read_steps
+from distir_ext.analysis.programs.planned_program import plan, resolve_target
+from distir_ext.analysis.programs.steps import read_steps
 
 
 def only_program(mod, device=GPU):

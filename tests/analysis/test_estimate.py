@@ -12,8 +12,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import distir_ext as dx
-from distir_ext.analysis import planned_steps
 from distir_ext.analysis.layers import layer_of_weight
+from distir_ext.analysis.programs import planned_steps
 
 MESH = dx.Mesh(dp=2, tp=2)
 

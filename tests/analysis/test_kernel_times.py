@@ -14,8 +14,9 @@ import tvm_ffi
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.analysis import KernelTimes, kernel_timing, simulate, time_kernels
-from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis import KernelTimes, simulate, time_kernels
+from distir_ext.analysis.measured import kernel_timing
+from distir_ext.analysis.programs.planned import planned_programs
 from distir_ext.analysis.sweeps.figures import ProgramCosts
 
 CPU = dx.Device("CPU", {"float32": 1e11}, 16e9, 1e10, 1e-6, target="llvm")

@@ -9,9 +9,9 @@ import tvm_ffi
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.analysis.planned import lowered_programs
-from distir_ext.analysis.planned_program import LegalizedOperators, plan
-from distir_ext.analysis.planned_steps import StepsOfModule
+from distir_ext.analysis.programs.planned import lowered_programs
+from distir_ext.analysis.programs.planned_program import LegalizedOperators, plan
+from distir_ext.analysis.programs.planned_steps import StepsOfModule
 
 from .test_planned_steps import CLUSTERS, PLAN, in_stages, kernels, layers
 

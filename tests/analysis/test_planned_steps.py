@@ -13,10 +13,10 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import distir_ext as dx
-from distir_ext.analysis import planned_steps
-from distir_ext.analysis.planned import lowered_programs
-from distir_ext.analysis.planned_program import plan
-from distir_ext.analysis.planned_steps import StepsOfModule
+from distir_ext.analysis.programs import planned_steps
+from distir_ext.analysis.programs.planned import lowered_programs
+from distir_ext.analysis.programs.planned_program import plan
+from distir_ext.analysis.programs.planned_steps import StepsOfModule
 
 CPU = dx.Device("CPU", {"float32": 1e11}, 64e9, 5e10, 1e-5, target="llvm")
 CLUSTERS = {

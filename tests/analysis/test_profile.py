@@ -18,7 +18,7 @@ from tvm.relax import op
 import distir_ext as dx
 from distir_ext.compile import cpu
 from distir_ext.demo import llama
-from distir_ext.native import cpu_target
+from distir_ext.native.machine import cpu_target
 from distir_ext.session.profiling import _parse_rows, _Row, _Timed, _with_waiting
 from distir_ext.session.statistics import Traffic
 from distir_ext.signature.signature import parse_signature

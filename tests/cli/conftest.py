@@ -8,7 +8,7 @@ import re
 import pytest
 
 from distir_ext import cli
-from distir_ext.text.full_tracebacks import VARIABLE
+from distir_ext.text.errors.full_tracebacks import VARIABLE
 
 MODEL = """
 from tvm.script import ir as I

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from distir_ext import cli
-from distir_ext.native import cores
+from distir_ext.native.machine import cores
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "analyse_from_the_shell.md"
 

@@ -5,7 +5,7 @@ from tests.cli.conftest import SHARDED
 
 from distir_ext import cli
 from distir_ext.cli import rules
-from distir_ext.text.full_tracebacks import VARIABLE
+from distir_ext.text.errors.full_tracebacks import VARIABLE
 
 MESH = ["--mesh", "dp=2,tp=2"]
 

@@ -12,7 +12,7 @@ from distir_ext.cli import partition
 from distir_ext.cli.shared import clusters
 from distir_ext.native.steps import steps
 from distir_ext.text.tables import as_text, print_tables
-from distir_ext.views.tables import sharding_table
+from distir_ext.views.tables.costs import sharding_table
 
 
 def parsers():

@@ -16,7 +16,7 @@ from tests.cli.conftest import MODEL
 from distir_ext import cli
 from distir_ext.cli.array_files import read_arrays
 from distir_ext.cli.shared.arguments import Arguments, arrays_taken
-from distir_ext.native import cores
+from distir_ext.native.machine import cores
 from distir_ext.params.host_array import numpy_dtype
 from distir_ext.signature.signature import (
     FunctionSpec,

@@ -7,10 +7,10 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.analysis.collective_times import group_sizes
-from distir_ext.analysis.planned_program import resolve_target
+from distir_ext.analysis.measured.collective_times import group_sizes
+from distir_ext.analysis.programs.planned_program import resolve_target
 from distir_ext.mesh.cluster import TIMED_COLLECTIVES
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 FIELDS = {"name": "mine", "flops": {"float32": 1e12}, "memory": 1e9, "bandwidth": 1e11, "launch": 0}
 

@@ -31,7 +31,7 @@ from distir_ext.hints.model_config import from_config, read_fields
 from distir_ext.interop import gspmd, shardy
 from distir_ext.mesh.mesh import Mesh
 from distir_ext.native.collective_records import names
-from distir_ext.native.libraries import check_library
+from distir_ext.native.machine.libraries import check_library
 from distir_ext.params.checkpoint import open_params
 from distir_ext.params.stored_array import MappedFiles
 from distir_ext.pipelines.configuration import read_configuration

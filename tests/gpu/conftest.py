@@ -25,7 +25,7 @@ import tvm
 import tvm_ffi
 
 import distir_ext as dx
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 from distir_ext.params.host_array import host_array
 from distir_ext.workers.base import Workers
 from distir_ext.workers.processes import ProcessWorkers

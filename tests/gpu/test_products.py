@@ -16,7 +16,7 @@ from tvm.relax import op
 import distir_ext as dx
 from distir_ext.compile.gpu_products import dispatch_products
 from distir_ext.gpu_check.programs import programs
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 BUILTIN = "distir.runtime.cublaslt"
 

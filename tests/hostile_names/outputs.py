@@ -21,7 +21,7 @@ from tvm import relax
 import distir_ext as dx
 from distir_ext.text.printable import printable
 from distir_ext.views.page import report_page
-from distir_ext.views.tables import collective_table, sharding_table
+from distir_ext.views.tables.costs import collective_table, sharding_table
 
 
 class Program:

@@ -16,7 +16,7 @@ from tests.hostile_names.outputs import (
 
 import distir_ext as dx
 from distir_ext import cli
-from distir_ext.text.full_tracebacks import VARIABLE
+from distir_ext.text.errors.full_tracebacks import VARIABLE
 from distir_ext.text.printable import printable_line
 
 NAME = NAMES["all at once"]

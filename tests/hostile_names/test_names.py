@@ -27,11 +27,11 @@ from tests.hostile_names.results import results
 import distir_ext as dx
 from distir_ext.interop._program_files import run_file
 from distir_ext.text.display import figure, html, tables
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import printable
 from distir_ext.text.progress import PATIENCE, counting_bar
 from distir_ext.text.tables import as_html
-from distir_ext.text.tracebacks import short_tracebacks
 
 
 def check(entity, kind, folder, outputs):

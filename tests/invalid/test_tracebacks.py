@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.text.full_tracebacks import VARIABLE
+from distir_ext.text.errors.full_tracebacks import VARIABLE
 
 MESH = dx.Mesh(tp=2)
 

@@ -11,8 +11,9 @@ from tests.launch.test_hostile_environments import LAUNCHERS, MORE, VALUES
 import distir_ext as dx
 from distir_ext.compile import build_cache
 from distir_ext.launch import mpi
-from distir_ext.native import blas_library, cores, library
-from distir_ext.text.full_tracebacks import are_tracebacks_full
+from distir_ext.native import library
+from distir_ext.native.machine import blas_library, cores
+from distir_ext.text.errors.full_tracebacks import are_tracebacks_full
 from distir_ext.text.printable import message_text
 from distir_ext.wire.tokens import read_token
 

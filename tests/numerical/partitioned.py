@@ -17,7 +17,7 @@ from tvm.relax.op.distributed import annotate_sharding
 
 import distir_ext as dx
 from distir_ext.compile.kernel_values import tir_pipeline
-from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
+from distir_ext.compile.kernels.legalizations.legalize import legalize_operators, prepare_operators
 
 from .case import Case
 from .legalizations import LEGALIZATIONS

@@ -217,14 +217,14 @@ def relax_names(names: str) -> set[str]:
 
 # Kernels for operators, written in Python.
 KERNELS = {
-    "compile/kernels/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
-    "compile/kernels/flash_attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
-    "compile/kernels/cpu_math.py": relax_names(
+    "compile/kernels/legalizations/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
+    "compile/kernels/cuda/flash_attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
+    "compile/kernels/cpu/cpu_math.py": relax_names(
         "erf exp log mean nn.gelu nn.gelu_tanh nn.silu nn.softmax sigmoid tanh"
     ),
-    "compile/kernels/conversions.py": {"relax.astype"},
-    "compile/kernels/division.py": {"relax.floor_divide", "relax.floor_mod"},
-    "compile/kernels/dtypes.py": relax_names(
+    "compile/kernels/legalizations/conversions.py": {"relax.astype"},
+    "compile/kernels/legalizations/division.py": {"relax.floor_divide", "relax.floor_mod"},
+    "compile/kernels/legalizations/dtypes.py": relax_names(
         "abs acos acosh add asin asinh atan atan2 ceil clip cosh equal floor floor_divide "
         "floor_mod greater greater_equal isfinite isinf isnan less less_equal log_add_exp "
         "logical_not max maximum mean min minimum mod multiply negative nn.layer_norm nn.leakyrelu "
@@ -232,19 +232,21 @@ KERNELS = {
         "trunc"
     ),
     "compile/integer_division.py": relax_names("divide floor_divide floor_mod mod"),
-    "compile/kernels/not_a_number.py": relax_names(
+    "compile/kernels/legalizations/not_a_number.py": relax_names(
         "add divide floor_divide floor_mod max maximum min minimum multiply nn.leakyrelu sign "
         "subtract"
     ),
-    "compile/kernels/ordering.py": relax_names("argmax argmin argsort bucketize median sort topk"),
-    "compile/kernels/positions.py": relax_names(
+    "compile/kernels/legalizations/ordering.py": relax_names(
+        "argmax argmin argsort bucketize median sort topk"
+    ),
+    "compile/kernels/legalizations/positions.py": relax_names(
         "clip gather_elements gather_nd grad.take_backward index_put index_tensor scatter_elements "
         "scatter_nd slice_scatter take"
     ),
 }
 # What is looked for.
 PYTHON_PATTERNS = {
-    "analysis/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
+    "analysis/measured/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
     # What stands between a weight and its product.
     "autosharding/reasons.py": {"relax.permute_dims", "relax.reshape"},
     # What looks up in tables.
@@ -254,7 +256,7 @@ PYTHON_PATTERNS = {
         "relax.take",
     },
     "reshards/fused_weights.py": {"relax.split"},  # what cuts a product in parts
-    "structure/adapters.py": {"relax.astype", "relax.divide", "relax.multiply"},  # scales
+    "structure/layers/adapters.py": {"relax.astype", "relax.divide", "relax.multiply"},  # scales
     "structure/program.py": {
         "relax.split",
         "relax.strided_slice",

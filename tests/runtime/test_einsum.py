@@ -13,7 +13,7 @@ import pytest
 import tvm
 import tvm_ffi
 
-from distir_ext.native import blas_library
+from distir_ext.native.machine import blas_library
 
 EQUATIONS = [
     ("ab,bc->ac", (5, 7), (7, 3)),
@@ -170,7 +170,7 @@ def test_without_the_library_loops_give_the_same_and_say_so_once():
 import sys
 sys.modules["scipy_openblas32"] = None
 import test_einsum
-from distir_ext.native import blas_library
+from distir_ext.native.machine import blas_library
 assert blas_library.LIBRARY is None
 for subscripts, left, right in test_einsum.EQUATIONS:
     for dtype in test_einsum.TOLERANCE:

@@ -15,7 +15,7 @@ import distir_ext as dx
 from distir_ext.signature.signature import FunctionSpec, ParamSpec, Program
 from distir_ext.signature.specs import TensorSpec
 from distir_ext.text.tables import amount, as_html, as_text, new_table
-from distir_ext.views.function_table import function_table
+from distir_ext.views.tables.function import function_table
 
 
 def tables_of(html):

@@ -1,6 +1,5 @@
 """Analyses of distributed programs: compute, communication, memory, and their times."""
 
-from distir_ext.analysis.comparison import ComparedRow, Comparison, compare
 from distir_ext.analysis.costs import (
     AxisTotal,
     CollectiveCost,
@@ -15,9 +14,10 @@ from distir_ext.analysis.diff import diff
 from distir_ext.analysis.diff_result import CollectiveChange, Difference, ShardingChange, Total
 from distir_ext.analysis.estimate import estimate
 from distir_ext.analysis.graphs.graph import Graph, graph
-from distir_ext.analysis.kernel_times import KernelTimes, time_kernels
 from distir_ext.analysis.listings import collective_table, sharding_table
-from distir_ext.analysis.measurement import measure_cluster
+from distir_ext.analysis.measured.comparison import ComparedRow, Comparison, compare
+from distir_ext.analysis.measured.kernel_times import KernelTimes, time_kernels
+from distir_ext.analysis.measured.measurement import measure_cluster
 from distir_ext.analysis.redistribution import (
     Redistribution,
     RedistributionStep,

@@ -18,8 +18,8 @@ from distir_ext.native.modules import check_module
 from distir_ext.native.steps import phase, steps_until
 from distir_ext.pipelines.lowering import run_steps
 from distir_ext.structure.annotated_function import Site, parameter_sites, variable_sites
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _UNSHARDED = "every device has all of it"
 

@@ -18,11 +18,11 @@ from distir_ext.analysis.costs import (
     ProgramEstimate,
 )
 from distir_ext.analysis.layers import layer_of_weight, layers_of_steps
-from distir_ext.analysis.planned import PlannedPrograms, planned_programs
+from distir_ext.analysis.programs.planned import PlannedPrograms, planned_programs
+from distir_ext.analysis.programs.steps import Body, FunctionSteps, Step
 from distir_ext.analysis.roofline import Roofline, not_exact
-from distir_ext.analysis.steps import Body, FunctionSteps, Step
 from distir_ext.mesh.cluster import Cluster
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from distir_ext.analysis.steps import Step
+from distir_ext.analysis.programs.steps import Step
 
 # Up to the first number that is a part of the name of its own.
 _NUMBERED = re.compile(r"((?:.*?[._])?\d+)[._]")

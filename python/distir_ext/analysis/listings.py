@@ -11,7 +11,7 @@ from rich.table import Table
 from distir_ext.analysis.shardings import TensorSharding, TensorShardings
 from distir_ext.communication.collectives import Collective, Collectives
 from distir_ext.text.display import tables
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

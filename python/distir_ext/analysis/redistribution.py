@@ -19,7 +19,7 @@ from distir_ext.mesh.notation import Notation
 from distir_ext.native.collective_records import names, on_dtensors
 from distir_ext.passes import transform
 from distir_ext.text.display import Printed
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _COLLECTIVES = "relax.dist."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from distir_ext.analysis.costs import Cost
-from distir_ext.analysis.steps import Body, FunctionSteps, Step
+from distir_ext.analysis.programs.steps import Body, FunctionSteps, Step
 from distir_ext.mesh.device import Device
 
 

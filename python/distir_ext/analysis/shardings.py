@@ -12,7 +12,7 @@ from distir_ext.mesh.device_text import device_text
 from distir_ext.native.modules import check_module
 from distir_ext.signature.sharding import Sharding
 from distir_ext.signature.signature_attr import has_signature
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,23 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
-from distir_ext.analysis.kernel_times import KernelTimes, rooflines_of
 from distir_ext.analysis.layers import layer_of_weight
-from distir_ext.analysis.operations import (
+from distir_ext.analysis.measured.kernel_times import KernelTimes, rooflines_of
+from distir_ext.analysis.pipeline_layout import PipelineLayout
+from distir_ext.analysis.programs.operations import (
     OperationReader,
     Planned,
     simulated_kind,
 )
-from distir_ext.analysis.pipeline_layout import PipelineLayout
-from distir_ext.analysis.planned import PlannedPrograms, planned_programs
+from distir_ext.analysis.programs.planned import PlannedPrograms, planned_programs
 from distir_ext.analysis.roofline import not_exact
 from distir_ext.analysis.timelines.events import DeviceGroup
 from distir_ext.analysis.timelines.timeline import COMMUNICATION, Timeline
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.native.collective_records import names
 from distir_ext.signature.signature import Program
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _Integers = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from distir_ext.annotate.emitting import emitted, is_nn, known_type, like
 from distir_ext.annotate.open_regions import Region, check_axis, current, listed
 from distir_ext.annotate.regions import collective, crossing
 from distir_ext.native.collective_records import names
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 Axis = str | Sequence[str]
 """The name of a mesh axis, or several from major to minor."""

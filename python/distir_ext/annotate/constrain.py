@@ -16,8 +16,8 @@ from distir_ext.annotate.annotations import MeshTable
 from distir_ext.annotate.emitting import is_nn, like, module_being_written
 from distir_ext.annotate.open_regions import automatic
 from distir_ext.mesh.frameworks import read_sharding
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _DIRECTIONS = ("forward", "backward", "both")
 

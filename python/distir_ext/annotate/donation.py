@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import tvm
 
 from distir_ext.annotate.annotations import function_to_annotate
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import shown
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 
 DONATED_ATTRIBUTE = "distir.donated"
 """Attribute of a function: names of the parameters that are donated."""

@@ -8,8 +8,8 @@ import tvm
 from tvm import relax
 
 from distir_ext.native.reports import record
-from distir_ext.structure.fused_weights import reported, separate_weights
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.structure.weights.fused_weights import reported, separate_weights
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -15,7 +15,7 @@ from distir_ext.annotate.open_regions import Region, inside, opened
 from distir_ext.annotate.regions import crossing, cuts
 from distir_ext.mesh.frameworks import read_dims
 from distir_ext.mesh.mesh import as_mesh
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

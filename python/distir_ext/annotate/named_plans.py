@@ -23,8 +23,8 @@ from distir_ext.mesh.dims import dims_text
 from distir_ext.structure.calls import Calls
 from distir_ext.structure.flat import flat_function
 from distir_ext.structure.program import Program, sizes_of
-from distir_ext.text.logs import package_logger
-from distir_ext.text.plan_names import check_name
+from distir_ext.text.errors.logs import package_logger
+from distir_ext.text.errors.plan_names import check_name
 
 _LOGGER = package_logger("distir_ext.annotate")
 _NOTES_IN_A_MESSAGE = 4

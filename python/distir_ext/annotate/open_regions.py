@@ -12,7 +12,7 @@ import numpy as np
 
 from distir_ext.mesh.dims import read_dim
 from distir_ext.mesh.mesh import Mesh, as_mesh
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 
 @dataclass(frozen=True)

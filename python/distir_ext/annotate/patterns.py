@@ -54,13 +54,13 @@ from distir_ext.structure.annotated_function import (
     variable_sites,
     with_annotations,
 )
-from distir_ext.structure.fused_parameters import fused_parameters
-from distir_ext.structure.fused_weights import Separated, reported, separate_weights
 from distir_ext.structure.training_state import state_fields
-from distir_ext.text.plan_names import SEARCHED, check_name
+from distir_ext.structure.weights.fused_parameters import fused_parameters
+from distir_ext.structure.weights.fused_weights import Separated, reported, separate_weights
+from distir_ext.text.errors.plan_names import SEARCHED, check_name
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import message_text
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 
 Entries: TypeAlias = Mapping[str, Dims | tuple[Mesh, Dims | None] | Any | None]
 """From a pattern on names to dims, to dims on another mesh, or to None: replicated."""

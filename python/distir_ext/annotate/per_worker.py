@@ -24,7 +24,7 @@ from distir_ext.structure.annotated_function import (
     Site,
     annotated_already,
 )
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _CCL = "relax.ccl."
 _REDUCTIONS = {"avg": "mean"}  # where the name differs from that of R.ccl.allreduce

@@ -21,7 +21,7 @@ from tvm import relax
 
 from distir_ext.structure.annotated_function import bindings_of
 from distir_ext.structure.calls import Calls
-from distir_ext.structure.products import Product, Weights
+from distir_ext.structure.layers.products import Product, Weights
 from distir_ext.structure.program import Program, operator_of, sizes_of
 
 RESULT = "the result"

@@ -8,14 +8,15 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from distir_ext.analysis.programs.steps import StepReader
 from distir_ext.analysis.roofline import Roofline
-from distir_ext.analysis.steps import StepReader
 from distir_ext.compile import cpu, gpu
 from distir_ext.compile.fusion import fuse_kernels
-from distir_ext.compile.kernels.legalize import OUTLINE
+from distir_ext.compile.kernels.legalizations.legalize import OUTLINE
 from distir_ext.compile.memory_plan import in_dataflow
 from distir_ext.mesh.device import Device
-from distir_ext.native import cpu_target, tvm_log
+from distir_ext.native import tvm_log
+from distir_ext.native.machine import cpu_target
 
 _OPAQUE = 8
 

@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext.analysis.estimate import estimate_of
-from distir_ext.analysis.planned import planned_programs
+from distir_ext.analysis.programs.planned import planned_programs
 from distir_ext.analysis.simulate import timeline_of
 from distir_ext.autosharding.auto_plan import AutoPlan, AutoStage
 from distir_ext.autosharding.meshes import AXES, meshes_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm
 
-from distir_ext.analysis.planned import check_cluster
+from distir_ext.analysis.programs.planned import check_cluster
 from distir_ext.analysis.simulate import simulate
 from distir_ext.annotate.annotations import function_to_annotate
 from distir_ext.annotate.named_plans import searches
@@ -23,8 +23,8 @@ from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.modules import check_module
 from distir_ext.native.steps import phase
 from distir_ext.structure.sizes import symbolic_sizes
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 GAP = 0.01
 """By which part of its time a plan may exceed the bound."""

@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from distir_ext.analysis.planned_program import resolve_target
+from distir_ext.analysis.programs.planned_program import resolve_target
 from distir_ext.annotate.annotations import MeshTable
 from distir_ext.autosharding.auto_plan import Dims
 from distir_ext.autosharding.counting import CountedModule, count

@@ -37,7 +37,7 @@ from distir_ext.cli import (
 )
 from distir_ext.cli.shared.failures import exit_status_of
 from distir_ext.cli.shared.parser import Parser
-from distir_ext.text.argument_files import check_files
+from distir_ext.text.files.argument_files import check_files
 
 COMMANDS = (
     report,

@@ -15,11 +15,11 @@ from numpy.lib import format as npy
 
 from distir_ext.params.host_array import numpy_dtype
 from distir_ext.signature.specs import TensorSpec
-from distir_ext.text.argument_files import existing
-from distir_ext.text.json_file import require
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.files.argument_files import existing
+from distir_ext.text.files.json_file import require
+from distir_ext.text.files.regular_file import open_file
 from distir_ext.text.printable import printable_line
-from distir_ext.text.regular_file import open_file
-from distir_ext.text.spelling import did_you_mean
 
 # Exceptions of zipfile and NumPy about damaged files, or files of another kind.
 _DAMAGED = (

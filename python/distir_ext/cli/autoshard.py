@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the plan."""
     import distir_ext as dx
     from distir_ext.interop._program_files import read_program
-    from distir_ext.views.autoshard_tables import autoshard_tables
+    from distir_ext.views.tables.autoshard import autoshard_tables
 
     if (options.mesh is None) == (options.devices is None):
         raise UsageError("state either --mesh or --devices")

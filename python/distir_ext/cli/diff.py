@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the difference."""
     from distir_ext import analysis
-    from distir_ext.views.difference_tables import difference_tables
+    from distir_ext.views.tables.difference import difference_tables
 
     second = _second(options)
     first_mod, second_mod = (sharded_program(each) for each in (options, second))

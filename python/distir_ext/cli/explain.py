@@ -17,7 +17,7 @@ from distir_ext.cli.shared.sharded import (
     on_cluster,
     sharded_program,
 )
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 if TYPE_CHECKING:
     import tvm
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the explanations, or the list of variables."""
     import distir_ext as dx
-    from distir_ext.views.tables import variable_table
+    from distir_ext.views.tables.costs import variable_table
 
     if options.graph and not options.graph.endswith(_GRAPHS):
         raise UsageError(f"--graph {options.graph}: a graph is a file {' or '.join(_GRAPHS)}")

@@ -16,7 +16,7 @@ from distir_ext.cli.shared.sharded import (
     devices_of,
     sharded_program,
 )
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 ANNOTATED = "annotated"
 

@@ -19,7 +19,7 @@ from distir_ext.cli.shared.sharded import (
     devices_of,
     sharded_program,
 )
-from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.errors.spelling import counted, did_you_mean
 from distir_ext.workers import SUPPORTED_WORKERS
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the profile."""
     import distir_ext as dx
-    from distir_ext.views.comparison_table import comparison_table
-    from distir_ext.views.profile_tables import profile_tables
+    from distir_ext.views.tables.comparison import comparison_table
+    from distir_ext.views.tables.profile import profile_tables
 
     if options.seed < 0:
         raise UsageError(f"--seed is at least 0, not {options.seed}")
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_devices(devices: int) -> None:
-    from distir_ext.native.cores import allowed_cores
+    from distir_ext.native.machine.cores import allowed_cores
 
     if devices > _MOST_WORKERS:
         raise ValueError(

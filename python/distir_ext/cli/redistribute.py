@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the plans, one for each cluster."""
     import distir_ext as dx
-    from distir_ext.views.tables import redistribution_table
+    from distir_ext.views.tables.costs import redistribution_table
 
     mesh = dx.Mesh(tuple(options.mesh.values()), tuple(options.mesh))
     names = options.cluster or [DEFAULT]

@@ -21,7 +21,7 @@ from distir_ext.cli.shared.sharded import (
     on_cluster,
     sharded_program,
 )
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 
 if TYPE_CHECKING:
     from distir_ext.analysis import Reshards
@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
     from distir_ext.text.tables import amount
     from distir_ext.views.page import report_page
     from distir_ext.views.page_pictures import call_timeline, report_pictures
-    from distir_ext.views.reshard_tables import implicit_tables
-    from distir_ext.views.tables import estimate_tables
+    from distir_ext.views.tables.costs import estimate_tables
+    from distir_ext.views.tables.reshard import implicit_tables
 
     mod = sharded_program(options)
     check_sizes(mod)

@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the timeline."""
     from distir_ext import analysis
-    from distir_ext.views.timeline_tables import timeline_tables
+    from distir_ext.views.tables.timeline import timeline_tables
 
     mod = sharded_program(options)
     check_sizes(mod)

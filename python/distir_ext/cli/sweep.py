@@ -28,7 +28,7 @@ from distir_ext.cli.shared.sharded import (
     read_plan,
     sizes_of,
 )
-from distir_ext.text.argument_files import is_plan_name
+from distir_ext.text.files.argument_files import is_plan_name
 
 if TYPE_CHECKING:
     from distir_ext.mesh.mesh import Mesh
@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     from distir_ext.interop._program_files import read_program
     from distir_ext.text.tables import amount
     from distir_ext.views.sweep_page import sweep_page
-    from distir_ext.views.sweep_tables import sweep_tables
+    from distir_ext.views.tables.sweep import sweep_tables
 
     meshes = _meshes(options)
     plans = _plans(options)

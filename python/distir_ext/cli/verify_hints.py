@@ -11,7 +11,7 @@ from distir_ext.cli.shared.notation import parse_count
 from distir_ext.cli.shared.output import add_json, print_json, show_tables
 from distir_ext.cli.shared.parser import Commands, argument_type
 from distir_ext.cli.shared.sharded import add_sizes, sizes_of
-from distir_ext.text.argument_files import existing
+from distir_ext.text.files.argument_files import existing
 
 # As in distir_ext.hints.verification, which imports TVM.
 _ALL = "all"
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     )
     from distir_ext.hints.verification.models import MODELS, imported
     from distir_ext.hints.verification.own_models import is_own, own_program
-    from distir_ext.text.spelling import did_you_mean
+    from distir_ext.text.errors.spelling import did_you_mean
 
     is_file = options.hints not in (_DETECT, _CONFIG)
     stated = hints.load(existing(options.hints, "hints")) if is_file else hints.Hints()

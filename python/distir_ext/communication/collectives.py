@@ -16,7 +16,7 @@ from distir_ext.native.executables import executable_module
 from distir_ext.signature.signature_attr import has_signature, read_signature
 from distir_ext.structure.circles import circles
 from distir_ext.text.display import Printed
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _SHOWN = 4  # tensors and operators
 

@@ -24,13 +24,14 @@ from tvm import relax
 from distir_ext._version import __version__
 from distir_ext.compile.building import PartitionedExecutable
 from distir_ext.compile.cache_folder import CacheFolder
-from distir_ext.native import blas_library, cpu_target, reports, tvm_log, warnings
+from distir_ext.native import reports, tvm_log, warnings
 from distir_ext.native.executables import bitcode_of, from_bitcode
 from distir_ext.native.library import library_path
+from distir_ext.native.machine import blas_library, cpu_target
 from distir_ext.passes.pass_checks import CheckPasses
 from distir_ext.pipelines.package_passes import SOURCE
 from distir_ext.pipelines.pipeline import PassPipeline
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
 from distir_ext.text.printable import shown
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from distir_ext.compile import cpu, gpu, gpu_products
 from distir_ext.compile.kernel_values import tir_pipeline
 from distir_ext.compile.memory_plan import in_dataflow, memory_plan_context
 from distir_ext.compile.program_check import check_programs
-from distir_ext.native import cpu_target
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import cpu_target
+from distir_ext.native.machine import nvidia as _nvidia
 from distir_ext.native.text_function import with_text_function
 from distir_ext.passes import transform
 from distir_ext.passes.dump import dumped
@@ -28,7 +28,7 @@ from distir_ext.pipelines.lowering import lower_for
 from distir_ext.pipelines.pipeline import PassPipeline, package_pipeline
 from distir_ext.signature.signature import parse_signature
 from distir_ext.signature.signature_attr import signature_for_executable
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from distir_ext.mesh.cluster import Cluster

@@ -14,13 +14,13 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.kernel_values import fold_constants
-from distir_ext.compile.kernels.attention import as_products, has_plain_length
-from distir_ext.compile.kernels.cpu_kernels import schedule_kernels
-from distir_ext.compile.kernels.cpu_math import legalizations
-from distir_ext.compile.kernels.equal_kernels import merge_kernels
-from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
+from distir_ext.compile.kernels.cpu.cpu_kernels import schedule_kernels
+from distir_ext.compile.kernels.cpu.cpu_math import legalizations
+from distir_ext.compile.kernels.cpu.equal_kernels import merge_kernels
+from distir_ext.compile.kernels.legalizations.attention import as_products, has_plain_length
+from distir_ext.compile.kernels.legalizations.legalize import legalize_operators, prepare_operators
 from distir_ext.compile.step_names import name_steps
-from distir_ext.native import blas_library
+from distir_ext.native.machine import blas_library
 from distir_ext.native.steps import native_pass
 
 

@@ -20,7 +20,7 @@ from distir_ext.pipelines import PassPipeline, load
 from distir_ext.pipelines.lowering import run_pipeline
 from distir_ext.pipelines.pipeline import package_pipeline
 from distir_ext.reshards.check_reshards import apply_policy, check_policy
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from distir_ext.mesh.cluster import Cluster

@@ -21,12 +21,12 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule
 from distir_ext.compile.fusion import fuse_kernels
 from distir_ext.compile.gpu_products import dispatch_products, uses_cublaslt
 from distir_ext.compile.kernel_values import fold_constants
-from distir_ext.compile.kernels import flash_attention
-from distir_ext.compile.kernels.attention import as_products
-from distir_ext.compile.kernels.bfloat16_products import Bfloat16Products
-from distir_ext.compile.kernels.constants import carry_constants
-from distir_ext.compile.kernels.legalize import legalize_operators, prepare_operators
-from distir_ext.compile.kernels.tensor_intrinsics import load_tensor_intrinsics
+from distir_ext.compile.kernels.cuda import flash_attention
+from distir_ext.compile.kernels.cuda.bfloat16_products import Bfloat16Products
+from distir_ext.compile.kernels.cuda.constants import carry_constants
+from distir_ext.compile.kernels.cuda.tensor_intrinsics import load_tensor_intrinsics
+from distir_ext.compile.kernels.legalizations.attention import as_products
+from distir_ext.compile.kernels.legalizations.legalize import legalize_operators, prepare_operators
 from distir_ext.compile.step_names import name_steps
 from distir_ext.native.collective_records import builtin, records
 

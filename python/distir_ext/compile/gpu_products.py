@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 __all__ = ["LIBRARIES_FUNCTION", "dispatch_products", "uses_cublaslt"]
 

@@ -17,8 +17,8 @@ from tvm import relax, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx.buffer import BufferType
 
-from distir_ext.compile.kernels.dtypes import is_float
-from distir_ext.compile.kernels.kernel_builder import KernelBuilder
+from distir_ext.compile.kernels.legalizations.dtypes import is_float
+from distir_ext.compile.kernels.legalizations.kernel_builder import KernelBuilder
 from distir_ext.compile.kernels.opaque import OpaqueFunction
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]

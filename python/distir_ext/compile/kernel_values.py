@@ -12,7 +12,8 @@ from tvm import relax, s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
 from distir_ext.compile import integer_division, small_floats
-from distir_ext.compile.kernels import not_a_number, opaque
+from distir_ext.compile.kernels import opaque
+from distir_ext.compile.kernels.legalizations import not_a_number
 
 __all__ = ["fold_constants", "tir_pipeline"]
 

@@ -15,8 +15,8 @@ from tvm import relax
 
 from distir_ext.signature.signature import FunctionSpec, ParamSpec, Program, Signature
 from distir_ext.signature.specs import NumberSpec, ShapeSpec, Spec, TensorSpec, TupleSpec
+from distir_ext.text.errors.spelling import counted
 from distir_ext.text.size_text import size_text
-from distir_ext.text.spelling import counted
 
 _ADVICE = (
     ". A pass behind LowerDistIR has changed it, and a session would go by what it was. Run passes "

@@ -18,8 +18,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
-from distir_ext.compile.kernels.dtypes import is_float
 from distir_ext.compile.kernels.expressions import bind, convert
+from distir_ext.compile.kernels.legalizations.dtypes import is_float
 from distir_ext.compile.kernels.opaque import OpaqueFunction
 
 __all__ = ["LAST", "REWRITES", "bits_in_buffers"]

@@ -11,9 +11,9 @@ from tvm import relax
 
 from distir_ext.explain.variables import variable_shardings
 from distir_ext.native.modules import check_module
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import shown
 from distir_ext.text.python_source import comment, source
-from distir_ext.text.tracebacks import short_tracebacks
 
 _LONGEST_ATTRIBUTE = 120  # characters of a module attribute before the functions
 _HEADER = re.compile(r"^# (?=(?:from|import) )", re.MULTILINE)

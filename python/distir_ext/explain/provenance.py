@@ -12,9 +12,9 @@ import tvm_ffi
 from tvm import relax
 
 from distir_ext.native.modules import check_module
-from distir_ext.structure.fused_parameters import FusedParameters, fused_parameters
+from distir_ext.structure.weights.fused_parameters import FusedParameters, fused_parameters
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import printable_line
-from distir_ext.text.tracebacks import short_tracebacks
 
 _NAMES_IN_A_MESSAGE = 20
 STATED_ATTR = "distir.stated"

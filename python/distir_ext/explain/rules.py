@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from distir_ext.native import installing as _native  # loads the native library  # noqa: F401
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 __all__ = ["OperatorRule", "describe_kernel", "find", "operators"]
 

@@ -34,8 +34,8 @@ from distir_ext.structure.annotated_function import (
     variable_sites,
 )
 from distir_ext.text.display import Printed
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.folding import folded
-from distir_ext.text.tracebacks import short_tracebacks
 
 INPUT, WEIGHT = "input", "weight"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tvm_ffi
 
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 KERNEL_ATTRIBUTE = "distir.rule"
 """The attribute of a PrimFunc that states its rule as :func:`register_rule` takes it."""

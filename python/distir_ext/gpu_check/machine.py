@@ -13,8 +13,8 @@ import tvm
 import tvm_ffi
 
 from distir_ext.mesh.device import DEVICES, Device
-from distir_ext.native import nvidia as _nvidia
 from distir_ext.native.environment import changed_environment
+from distir_ext.native.machine import nvidia as _nvidia
 from distir_ext.session.session import Session
 
 # A host has no more in one process group of the check.

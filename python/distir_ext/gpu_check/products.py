@@ -18,7 +18,7 @@ from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine, relative_error
 from distir_ext.gpu_check.programs import LLAMA_8B, TINY, module_of
 from distir_ext.mesh.mesh import Mesh
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 from distir_ext.session.session import Session
 
 # More than a data sheet says is a mistake of the measurement; so much is left to its clock.

@@ -13,7 +13,7 @@ import tvm_ffi
 from distir_ext._version import __version__
 from distir_ext.gpu_check.findings import Finding
 from distir_ext.gpu_check.machine import Machine
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 _PACKAGES = (
     "apache-tvm",

@@ -25,14 +25,14 @@ from distir_ext.hints.weights import CutWeights
 from distir_ext.mesh.dims import dims_text
 from distir_ext.mesh.mesh import Mesh
 from distir_ext.native import reports
-from distir_ext.structure.apart import keep_apart
 from distir_ext.structure.axes import LayerAxes
-from distir_ext.structure.blocks import cut_weights
-from distir_ext.structure.experts import group_experts
-from distir_ext.structure.fused_parameters import with_fused_parameters
-from distir_ext.structure.products import Weights
+from distir_ext.structure.layers.products import Weights
 from distir_ext.structure.program import Program
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.structure.weights.apart import keep_apart
+from distir_ext.structure.weights.blocks import cut_weights
+from distir_ext.structure.weights.experts import group_experts
+from distir_ext.structure.weights.fused_parameters import with_fused_parameters
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distir_ext.hints.vocabulary import DistConfig, Hints, LayerHint, WeightHint
-from distir_ext.text.regular_file import read_file
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
-from distir_ext.text.typed_yaml import converted, mapping_at
-from distir_ext.text.yaml_text import MOST_BYTES, YamlDocument, read_yaml
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
+from distir_ext.text.files.regular_file import read_file
+from distir_ext.text.files.typed_yaml import converted, mapping_at
+from distir_ext.text.files.yaml_text import MOST_BYTES, YamlDocument, read_yaml
 
 _KEYS = ("dist", "layers")
 _OF_DIST: dict[str, Any] = {

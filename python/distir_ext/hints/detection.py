@@ -12,9 +12,9 @@ from distir_ext.annotate.patterns import annotate
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
 from distir_ext.mesh.mesh import Mesh
 from distir_ext.structure.annotated_function import bindings_of
-from distir_ext.structure.detected import Layer, find_layers
-from distir_ext.structure.modes import Mode
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.structure.layers.detected import Layer, find_layers
+from distir_ext.structure.layers.modes import Mode
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

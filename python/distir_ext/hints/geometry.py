@@ -10,10 +10,10 @@ from tvm import relax
 from distir_ext.hints.resolution import ResolvedLayer, ResolvedWeight
 from distir_ext.hints.vocabulary import DistConfig
 from distir_ext.structure.axes import LayerAxes, shards_of
-from distir_ext.structure.blocks import Cut
-from distir_ext.structure.products import Product
+from distir_ext.structure.layers.products import Product
+from distir_ext.structure.layers.regions import Stream
 from distir_ext.structure.program import Program, sizes_of
-from distir_ext.structure.regions import Stream
+from distir_ext.structure.weights.blocks import Cut
 
 # In these, all but experts is data parallel under attention-dp.
 _EXPERTS_TYPE = "moe"

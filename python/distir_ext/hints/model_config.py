@@ -25,10 +25,10 @@ from distir_ext.hints.families import (
 )
 from distir_ext.hints.modules import hints_of_modules, model_class
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
-from distir_ext.text.regular_file import read_file
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
-from distir_ext.text.yaml_text import MOST_BYTES
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
+from distir_ext.text.files.regular_file import read_file
+from distir_ext.text.files.yaml_text import MOST_BYTES
 
 MOST_LAYERS = 10_000
 """Largest number of layers that is read; a larger one is an error, and would take hours."""

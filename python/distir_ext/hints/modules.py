@@ -16,8 +16,8 @@ from typing import Any
 from distir_ext.annotate.annotations import relax_function
 from distir_ext.hints.verification.models import CHUNK, chunks_of
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
-from distir_ext.structure.detected import Layer, find_layers
-from distir_ext.structure.modes import Mode
+from distir_ext.structure.layers.detected import Layer, find_layers
+from distir_ext.structure.layers.modes import Mode
 
 _ROWS, _COLUMNS = 2, 8
 """Of the ids that the model is exported with."""

@@ -10,8 +10,8 @@ from tvm.relax.distributed import DTensorType
 
 from distir_ext.annotate.annotations import relax_function
 from distir_ext.compile.entry import lower
+from distir_ext.structure.layers.regions import Stream
 from distir_ext.structure.program import Program, operator_of
-from distir_ext.structure.regions import Stream
 
 
 def replicated_weights(

@@ -10,7 +10,7 @@ from functools import cached_property
 from rich.table import Table
 
 from distir_ext.text.display import Shown, tables
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
 from distir_ext.text.tables import as_text
 
 LOGGER = package_logger("distir_ext.hints")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distir_ext.hints.vocabulary import Hints, LayerHint, WeightHint
-from distir_ext.text.spelling import did_you_mean, plain
+from distir_ext.text.errors.spelling import did_you_mean, plain
 
 # Prefixes by which torch.export marks parameters, buffers and constants in names of inputs.
 _PREFIX = "(?:[pbc]_)?"

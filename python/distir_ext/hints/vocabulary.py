@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 LAYER_TYPES = ("mha", "mla", "mlp", "moe", "ssm", "delta", "unknown")
 """Attention, attention with latents, feed-forward, experts, state space, delta rule, anything."""

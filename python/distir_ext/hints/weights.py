@@ -13,8 +13,8 @@ from typing import Any
 
 from distir_ext.params.blocks import blocks_of
 from distir_ext.params.checkpoint import open_params
-from distir_ext.structure.blocks import Cut
-from distir_ext.text.spelling import plain
+from distir_ext.structure.weights.blocks import Cut
+from distir_ext.text.errors.spelling import plain
 
 
 @dataclass(frozen=True)

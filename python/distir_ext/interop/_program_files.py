@@ -15,9 +15,9 @@ from typing import Any
 import tvm
 
 from distir_ext.saved.saving import MANIFEST, load
-from distir_ext.text.argument_files import existing, split_program
-from distir_ext.text.full_tracebacks import are_tracebacks_full
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.full_tracebacks import are_tracebacks_full
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.files.argument_files import existing, split_program
 
 # Place in errors of TVMScript.
 _DIAGNOSTIC = re.compile(r"error: (.*)\n\s*--> (.*):(\d+):\d+$", re.MULTILINE)

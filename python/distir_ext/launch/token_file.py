@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from distir_ext.text.temporary import lasting_folder
+from distir_ext.text.files.temporary import lasting_folder
 from distir_ext.wire.tokens import make_token
 
 # DIRECTORY/distir_ext-xyz/token

@@ -11,9 +11,9 @@ from distir_ext.mesh.device import Device, as_device, device_named
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.collective_records import records
 from distir_ext.text.display import Shown
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import shown
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 
 TIMED_COLLECTIVES = tuple(sorted(each.name for each in records().values() if each.is_timed))
 """Whose times clusters may state."""

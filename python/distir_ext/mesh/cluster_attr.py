@@ -6,7 +6,7 @@ from typing import Any
 
 import tvm
 
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 CLUSTER_ATTR = "distir.cluster"
 

@@ -10,10 +10,10 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from distir_ext.native.cpu_target import is_cpu
+from distir_ext.native.machine.cpu_target import is_cpu
 from distir_ext.text.display import Shown
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

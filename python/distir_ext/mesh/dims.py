@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, TypeAlias
 
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm.relax.distributed import DeviceMesh, Placement
 
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from tvm.relax.distributed import DeviceMesh, Placement, PlacementSpec
 from distir_ext.mesh.dims import dims_text, has_terms
 from distir_ext.mesh.frameworks import DeviceGrid, read_mesh
 from distir_ext.text.display import Shown
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 MOST_DEVICES = 1 << 20
 """As many as a compiled plan may name."""

@@ -22,7 +22,7 @@ from tvm.relax.distributed import DeviceMesh, DTensorType
 
 from distir_ext.mesh.mesh import DimSharding, Mesh, device_ids_of
 from distir_ext.native.modules import check_module
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 MESH_AXES_ATTR = "distir.mesh_axes"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from distir_ext.mesh.mesh import Mesh
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -18,8 +18,8 @@ from typing import Any
 import tvm_ffi
 
 from distir_ext.native import tvm_log
-from distir_ext.native.libraries import load_library
-from distir_ext.text.temporary import temporary_folder
+from distir_ext.native.machine.libraries import load_library
+from distir_ext.text.files.temporary import temporary_folder
 
 _LIBRARY = "library"
 _BITCODE = "bitcode"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import tvm_ffi
 
 from distir_ext.text.display import Shown
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
 
 _LOGGER = package_logger("distir_ext.passes")
 

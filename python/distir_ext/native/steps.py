@@ -9,8 +9,8 @@ import tvm_ffi
 
 from distir_ext.native import installing as _native  # loads the native library  # noqa: F401
 from distir_ext.native.modules import check_module
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 def native_pass(name: str) -> tvm.transform.Pass:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import tvm_ffi
 
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
 
 _LOGGER = "distir_ext.tvm"
 

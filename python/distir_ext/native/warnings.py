@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 import tvm_ffi
 
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
 
 _heard: ContextVar[tuple[list[str], ...]] = ContextVar("distir_ext_warnings", default=())
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from distir_ext.params import param_dict, safetensors, shards, tensor_cache
 from distir_ext.params.stored_array import Stored
-from distir_ext.text.json_file import read_json, require, some_of
+from distir_ext.text.files.json_file import read_json, require, some_of
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, check_link, read_file
 from distir_ext.text.printable import printable_line
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, check_link, read_file
 
 
 def open_params(path: str | os.PathLike[str]) -> Mapping[str, Stored]:

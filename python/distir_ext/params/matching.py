@@ -12,7 +12,7 @@ import numpy as np
 
 from distir_ext.params.blocks import blocks_of
 from distir_ext.signature.signature import FusedWeight, Signature
-from distir_ext.text.spelling import nearest, plain
+from distir_ext.text.errors.spelling import nearest, plain
 
 # What users may pass as weights: by name, in order, by function, or the path of files with them.
 Params = Mapping[str, Any] | Iterable[Any] | str | os.PathLike[str] | None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from distir_ext.params.host_array import memory_of, on_host
-from distir_ext.text.json_file import require
+from distir_ext.text.files.json_file import require
 
 _OF_PROCESSES = Path("/proc")
 

@@ -16,8 +16,8 @@ import tvm_ffi
 
 from distir_ext.params.host_array import MOST_DIMS, check_shape
 from distir_ext.params.stored_array import StoredArray, stored_dtype
-from distir_ext.text.json_file import MOST_VALUES, require
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, open_file
+from distir_ext.text.files.json_file import MOST_VALUES, require
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, open_file
 
 _LIST_MAGIC = 0xF7E58D4F05049CB7
 _TENSOR_MAGIC = 0xDD5E40F096B4A13F

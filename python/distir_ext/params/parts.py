@@ -12,7 +12,7 @@ from typing import Any
 from distir_ext.mesh.blocks import DeviceRuns, Layout
 from distir_ext.params.host_array import check_counts, check_shape
 from distir_ext.params.stored_array import Stored, StoredBox, from_plain, to_plain
-from distir_ext.text.json_file import require
+from distir_ext.text.files.json_file import require
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import numpy as np
 
 from distir_ext.params.host_array import check_counts, check_shape
 from distir_ext.params.stored_array import StoredArray
-from distir_ext.text.json_file import read_json, require, some_of
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, beside, open_file
-from distir_ext.text.regular_file import read_file as read_bytes
+from distir_ext.text.files.json_file import read_json, require, some_of
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, beside, open_file
+from distir_ext.text.files.regular_file import read_file as read_bytes
 
 # TVM's names by those of the format.
 DTYPES = {

@@ -22,8 +22,8 @@ from distir_ext.params import safetensors
 from distir_ext.params.held_array import HeldArray
 from distir_ext.params.host_array import check_shape
 from distir_ext.params.stored_array import StoredArray, StoredShards, piece_extent
-from distir_ext.text.json_file import read_json, require
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, beside, read_file
+from distir_ext.text.files.json_file import read_json, require
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, beside, read_file
 
 INDEX_NAME = "shards.json"
 FORMAT = "distir_ext.shards"

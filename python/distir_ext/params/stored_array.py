@@ -31,8 +31,8 @@ from distir_ext.params.host_array import (
 )
 from distir_ext.params.memory_file import MappedMemory, is_memory_file
 from distir_ext.params.process_memory import process_of
-from distir_ext.text.json_file import require
-from distir_ext.text.regular_file import open_file
+from distir_ext.text.files.json_file import require
+from distir_ext.text.files.regular_file import open_file
 
 
 def stored_dtype(name: Any) -> np.dtype[Any]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from distir_ext.params.host_array import check_counts, check_shape
 from distir_ext.params.stored_array import StoredArray, stored_dtype
-from distir_ext.text.json_file import read_json, require
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, beside, open_file, read_file
+from distir_ext.text.files.json_file import read_json, require
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, beside, open_file, read_file
 
 INDEX_NAMES = ("tensor-cache.json", "ndarray-cache.json")
 

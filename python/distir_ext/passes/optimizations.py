@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tvm
 
 from distir_ext.native.modules import check_module
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _ATTR = "distir.optimizations"
 

@@ -16,7 +16,7 @@ from distir_ext.mesh.cluster_attr import SetCluster
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
 from distir_ext.mesh.stage_meshes import stage_meshes
 from distir_ext.native.steps import native_pass
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 __all__ = [
     "AnnotateSharding",

@@ -29,11 +29,11 @@ from distir_ext.pipelines.registry import (
     package_passes,
     registered_passes,
 )
-from distir_ext.text.regular_file import read_file
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
-from distir_ext.text.typed_yaml import converted, mapping_at, short
-from distir_ext.text.yaml_text import MOST_BYTES, YamlDocument, read_yaml
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
+from distir_ext.text.files.regular_file import read_file
+from distir_ext.text.files.typed_yaml import converted, mapping_at, short
+from distir_ext.text.files.yaml_text import MOST_BYTES, YamlDocument, read_yaml
 
 _KEY = "passes"
 

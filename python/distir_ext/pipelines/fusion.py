@@ -21,7 +21,7 @@ from distir_ext.structure.replaced_calls import (
     variables_in,
     without_unused,
 )
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 # Parts of a pattern whose values a match computes; others match what it is given.
 _COMPUTED = (dpl.CallPattern, dpl.TuplePattern, dpl.UnorderedTuplePattern, dpl.TupleGetItemPattern)

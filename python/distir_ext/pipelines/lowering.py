@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import relax
 
-from distir_ext.native import cpu_target
+from distir_ext.native.machine import cpu_target
 from distir_ext.native.pass_context import uninstrumented
 from distir_ext.native.steps import Step, phase, steps_until
 from distir_ext.passes import transform

@@ -16,7 +16,7 @@ from distir_ext.passes import transform
 from distir_ext.pipelines.package_passes import CPU_PASSES, OPTIMIZE, SOURCE
 from distir_ext.pipelines.registry import PHASES, RegisteredPass, package_passes
 from distir_ext.text.display import Shown, tables
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 from distir_ext.text.tables import as_text
 
 # The pass before which those of others run that are given a module of a phase; behind all for "".

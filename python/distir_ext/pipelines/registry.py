@@ -26,8 +26,8 @@ from typing import Any
 import tvm
 
 from distir_ext.native import reports
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 PHASES = ("annotated", "propagated", "legalized", "lowered", "runtime")
 """In order, as :func:`distir_ext.phase` names them."""

@@ -10,10 +10,10 @@ import tvm
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.reshards.reshards import reshards as list_reshards
 from distir_ext.reshards.reshards_result import Reshard
+from distir_ext.text.errors.spelling import counted, did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import TextLines, message_text
-from distir_ext.text.spelling import counted, did_you_mean
 from distir_ext.text.tables import amount
-from distir_ext.text.tracebacks import short_tracebacks
 
 POLICIES = ("allow", "warn", "error")
 

@@ -27,7 +27,7 @@ from distir_ext.reshards.moved_tensors import (
 from distir_ext.reshards.reshards_result import RESHARD, STATED, Reshard, Reshards
 from distir_ext.reshards.suggestions import Suggestions, without_numbers
 from distir_ext.structure.sizes import with_sizes
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _DEFAULT_SUGGESTIONS = 5
 # The optimisation that dispatches tokens to experts.

@@ -33,7 +33,7 @@ from distir_ext.structure.annotated_function import (
     variable_sites,
     without_annotations,
 )
-from distir_ext.structure.fused_parameters import fused_parameters
+from distir_ext.structure.weights.fused_parameters import fused_parameters
 
 # Ways that are tried for one redistribution, and pairs of them.
 _MOST_CANDIDATES = 6

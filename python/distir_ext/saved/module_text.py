@@ -17,8 +17,8 @@ import tvm
 import tvm_ffi
 
 from distir_ext.params.param_dict import check_tensor
-from distir_ext.text.json_file import read_json, require
-from distir_ext.text.regular_file import MOST_INDEX_BYTES
+from distir_ext.text.files.json_file import read_json, require
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES
 
 MOST_BYTES = MOST_INDEX_BYTES
 """Most bytes of a module's text; longer ones are refused."""

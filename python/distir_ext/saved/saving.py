@@ -17,10 +17,10 @@ from distir_ext.params import safetensors
 from distir_ext.params.host_tensor import HostTensor
 from distir_ext.saved.module_text import MOST_BYTES, read_module, write_module
 from distir_ext.saved.state import STATE, read_state, write_state
-from distir_ext.text.json_file import read_json, require
+from distir_ext.text.errors.tracebacks import short_tracebacks
+from distir_ext.text.files.json_file import read_json, require
+from distir_ext.text.files.regular_file import beside, read_file
 from distir_ext.text.printable import printable_line
-from distir_ext.text.regular_file import beside, read_file
-from distir_ext.text.tracebacks import short_tracebacks
 
 __all__ = ["MANIFEST", "SavedProgram", "load", "save"]
 

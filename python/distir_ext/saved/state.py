@@ -22,9 +22,9 @@ from distir_ext.params.stored_array import StoredArray, StoredShards
 from distir_ext.session.sharded_array import ShardedArray
 from distir_ext.session.worker_value import WorkerValue
 from distir_ext.signature.specs import TensorSpec
-from distir_ext.text.json_file import read_json, require
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, read_file
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
+from distir_ext.text.files.json_file import read_json, require
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, read_file
 
 STATE = "state.json"
 """The file of a directory that says what its state is."""

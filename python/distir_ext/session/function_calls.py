@@ -20,7 +20,7 @@ from distir_ext.session.moved_array import Passage
 from distir_ext.session.sharded_array import ShardedArray
 from distir_ext.session.weights import Weights
 from distir_ext.signature.signature import HOST, FunctionSpec, Program
-from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.errors.spelling import counted, did_you_mean
 from distir_ext.workers.base import (
     BoundProgram,
     ProgramPart,

@@ -31,7 +31,7 @@ from distir_ext.signature.specs import (
     TupleSpec,
     ValueSpec,
 )
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 from distir_ext.workers.base import Takers, Workers
 from distir_ext.workers.cuts import Cut, StoredCut, cuts_of, samples
 

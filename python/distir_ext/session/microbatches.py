@@ -11,7 +11,7 @@ from distir_ext.params.host_array import copied_to_numpy
 from distir_ext.session.sharded_array import ShardedArray
 from distir_ext.signature.signature import FunctionSpec, ParamSpec
 from distir_ext.signature.specs import TensorSpec
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 
 BatchDims = Mapping[str, int | None]
 

@@ -30,8 +30,8 @@ from distir_ext.signature.signature import Signature, parse_signature
 from distir_ext.signature.sizes import size_of
 from distir_ext.signature.specs import TensorSpec, unflatten
 from distir_ext.text.display import Shown
-from distir_ext.text.spelling import counted
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import counted
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.workers.base import Workers
 
 _ON_GPUS = (

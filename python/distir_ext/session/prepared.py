@@ -12,8 +12,8 @@ from distir_ext.session.function_calls import FunctionCalls, PreparedCall
 from distir_ext.session.sharded_array import ShardedArray
 from distir_ext.signature.specs import unflatten
 from distir_ext.text.display import Shown
-from distir_ext.text.spelling import counted
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import counted
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 class PreparedFunction(Shown):

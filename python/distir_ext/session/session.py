@@ -36,7 +36,7 @@ from distir_ext.session.statistics import (
     reset_statistics,
 )
 from distir_ext.session.worker_value import WorkerValue
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.workers import SUPPORTED_WORKERS
 from distir_ext.workers.backends import find_backend, other_device
 from distir_ext.workers.base import WorkerError, Workers, check_timeout

@@ -15,7 +15,7 @@ from distir_ext.params.host_array import copied_to_numpy, numpy_dtype, numpy_vie
 from distir_ext.signature.sizes import size_of
 from distir_ext.signature.specs import TensorSpec
 from distir_ext.text.display import Shown
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 from distir_ext.workers.base import Workers
 from distir_ext.workers.cuts import samples
 

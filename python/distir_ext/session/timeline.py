@@ -8,7 +8,7 @@ from typing import Any
 
 from distir_ext.session.schedule import Event, Schedule
 from distir_ext.text.display import figure
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 

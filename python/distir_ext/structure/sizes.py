@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 
 def symbolic_sizes(mod: tvm.IRModule) -> list[str]:

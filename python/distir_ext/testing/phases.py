@@ -6,8 +6,8 @@ import tvm
 import tvm_ffi
 
 from distir_ext.native.modules import check_module
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import TextLines
-from distir_ext.text.tracebacks import short_tracebacks
 
 __all__ = ["PHASES", "verify", "violations"]
 

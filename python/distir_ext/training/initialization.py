@@ -18,9 +18,9 @@ from distir_ext.params.host_array import numpy_dtype
 from distir_ext.session.session import Session
 from distir_ext.structure.annotated_function import bindings_of
 from distir_ext.structure.training_state import STATE
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import shown
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 from distir_ext.training.initializers import Initializer
 from distir_ext.training.random_numbers import folded_keys
 from distir_ext.training.state import (

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.relax.training import loss as tvm_losses
 
-from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.errors.spelling import counted, did_you_mean
 
 Emit = Callable[[relax.Expr], relax.Var]
 """Binds a value."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tvm import relax
 
 from distir_ext.structure.training_state import STATE
+from distir_ext.text.errors.spelling import did_you_mean
 from distir_ext.text.printable import shown
-from distir_ext.text.spelling import did_you_mean
 
 _LOW = ("float16", "bfloat16")
 

@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from distir_ext.annotate.emitting import emitted, is_nn, like
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _START, _END = "relax.grad.start_checkpoint", "relax.grad.end_checkpoint"
 # Elements that a dimension of unknown size is taken to have, where regions are compared.

@@ -13,8 +13,8 @@ from distir_ext.annotate.annotations import function_to_annotate
 from distir_ext.params.host_array import numpy_dtype
 from distir_ext.session.model import Model
 from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 PARAMS = f"{STATE}params."
 """Begin of the names of the fields with the parameters."""

@@ -24,8 +24,8 @@ from distir_ext.annotate.annotations import function_to_annotate
 from distir_ext.annotate.donation import DONATED_ATTRIBUTE
 from distir_ext.structure.annotated_function import bindings_of
 from distir_ext.structure.training_state import STATE, STATE_ATTRIBUTE
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import shown
-from distir_ext.text.tracebacks import short_tracebacks
 from distir_ext.training.differentiate import differentiated
 from distir_ext.training.dropout import Dropout, checked_calls
 from distir_ext.training.losses import as_loss

@@ -11,7 +11,7 @@ from distir_ext.analysis.sweeps.sweep_result import Sweep
 from distir_ext.analysis.timelines.timeline import Timeline, TimelineEvents
 from distir_ext.session.timeline import TimedEvent
 from distir_ext.session.timeline import Timeline as StageTimeline
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 from distir_ext.text.tables import amount
 from distir_ext.views.drawing import collectives, memory, roofline, timeline
 from distir_ext.views.drawing.pareto import Point, draw, front

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from distir_ext.text.html_page import html_page
 from distir_ext.text.html_text import html_text
 from distir_ext.text.tables import amount, as_html
-from distir_ext.views.tables import estimate_tables, sharding_table
+from distir_ext.views.tables.costs import estimate_tables, sharding_table
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distir_ext.analysis.comparison import Comparison
 from distir_ext.analysis.costs import Estimate
 from distir_ext.analysis.diff_result import Difference
+from distir_ext.analysis.measured.comparison import Comparison
 from distir_ext.analysis.redistribution import Redistribution
 from distir_ext.analysis.shardings import TensorShardings
 from distir_ext.analysis.sweeps.sweep_result import Sweep
@@ -28,10 +28,6 @@ from distir_ext.signature.sharding import Sharding
 from distir_ext.text.display import figure, html, tables
 from distir_ext.text.html_text import html_code
 from distir_ext.text.tables import as_html
-from distir_ext.views.autoshard_tables import autoshard_tables
-from distir_ext.views.cluster_tables import cluster_tables
-from distir_ext.views.comparison_table import comparison_table
-from distir_ext.views.difference_tables import difference_tables
 from distir_ext.views.drawing import sharding_svg
 from distir_ext.views.drawing.sharding_picture import ShardingPicture
 from distir_ext.views.figures import (
@@ -40,21 +36,25 @@ from distir_ext.views.figures import (
     sweep_figure,
     timeline_figure,
 )
-from distir_ext.views.function_table import function_table
-from distir_ext.views.mesh_tables import device_table, mesh_table
-from distir_ext.views.profile_tables import profile_tables
-from distir_ext.views.report_tables import hint_tables, pass_tables, pipeline_table
-from distir_ext.views.reshard_tables import reshard_tables
-from distir_ext.views.summary_tables import summary_tables
-from distir_ext.views.sweep_tables import sweep_tables
-from distir_ext.views.tables import (
+from distir_ext.views.tables.autoshard import autoshard_tables
+from distir_ext.views.tables.cluster import cluster_tables
+from distir_ext.views.tables.comparison import comparison_table
+from distir_ext.views.tables.costs import (
     collective_table,
     estimate_tables,
     redistribution_table,
     sharding_table,
 )
-from distir_ext.views.timeline_tables import timeline_tables
-from distir_ext.views.traffic_table import traffic_table
+from distir_ext.views.tables.difference import difference_tables
+from distir_ext.views.tables.function import function_table
+from distir_ext.views.tables.mesh import device_table, mesh_table
+from distir_ext.views.tables.profile import profile_tables
+from distir_ext.views.tables.report import hint_tables, pass_tables, pipeline_table
+from distir_ext.views.tables.reshard import reshard_tables
+from distir_ext.views.tables.summary import summary_tables
+from distir_ext.views.tables.sweep import sweep_tables
+from distir_ext.views.tables.timeline import timeline_tables
+from distir_ext.views.tables.traffic import traffic_table
 
 tables.register(Mesh, lambda mesh: [mesh_table(mesh)])
 tables.register(Device, lambda device: [device_table(device)])

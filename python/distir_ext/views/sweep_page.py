@@ -7,7 +7,7 @@ from distir_ext.text.tables import amount
 from distir_ext.views.drawing.inline_svg import inline_svg
 from distir_ext.views.page import figures_page
 from distir_ext.views.page_pictures import NO_PICTURES
-from distir_ext.views.sweep_tables import sweep_tables
+from distir_ext.views.tables.sweep import sweep_tables
 
 
 def sweep_page(title: str, sweep: Sweep) -> str:

@@ -23,8 +23,8 @@ from distir_ext.structure.annotated_function import (
     result_sites,
     variable_sites,
 )
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.views.drawing.sharding_picture import ShardingPicture
 
 __all__ = ["Sharding", "ShardingPicture", "visualize"]

@@ -9,7 +9,7 @@ import stat
 import string
 from pathlib import Path
 
-from distir_ext.text.regular_file import open_file
+from distir_ext.text.files.regular_file import open_file
 
 TOKEN_VARIABLE = "DISTIR_EXT_TOKEN"
 FILE_VARIABLE = "DISTIR_EXT_TOKEN_FILE"

@@ -60,7 +60,7 @@ class Backend:
 
 def prepare_gpus() -> None:
     """Loads what workers on GPUs need, in a process that has some."""
-    from distir_ext.native import nvidia as _nvidia  # which imports TVM
+    from distir_ext.native.machine import nvidia as _nvidia  # which imports TVM
 
     _nvidia.prepare_runtime()
 

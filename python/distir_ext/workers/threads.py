@@ -28,7 +28,7 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext.native.cores import CONFIGURE_CORES, share_of_cores
+from distir_ext.native.machine.cores import CONFIGURE_CORES, share_of_cores
 from distir_ext.params.host_array import on_host
 from distir_ext.params.memory_file import MappedMemory, MemoryFile
 from distir_ext.params.process_memory import can_read

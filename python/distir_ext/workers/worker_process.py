@@ -44,8 +44,8 @@ from typing import Any
 
 import tvm_ffi
 
-from distir_ext.native.cores import CONFIGURE_CORES, cores_of_worker
 from distir_ext.native.executables import unpack
+from distir_ext.native.machine.cores import CONFIGURE_CORES, cores_of_worker
 from distir_ext.params.checkpoint import open_params
 from distir_ext.params.memory_file import MappedMemory
 from distir_ext.params.parts import StoredPart

@@ -9,8 +9,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext.compile.kernels.cpu_kernels import schedule_kernels
-from distir_ext.compile.kernels.float_functions import exp
+from distir_ext.compile.kernels.cpu.cpu_kernels import schedule_kernels
+from distir_ext.compile.kernels.cpu.float_functions import exp
 
 
 def sigmoid(x):

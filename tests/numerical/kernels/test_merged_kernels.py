@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.script.parser import relax as R
 
 import distir_ext as dx
-from distir_ext.compile.kernels import equal_kernels
+from distir_ext.compile.kernels.cpu import equal_kernels
 
 MESH = dx.Mesh((3,), ("x",))
 

@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import distir_ext as dx
-from distir_ext.compile.kernels.cpu_kernels import schedule_kernels
+from distir_ext.compile.kernels.cpu.cpu_kernels import schedule_kernels
 
 AXES = [((512, 256), 0), ((256, 256), 0), ((37, 129), 0), ((4, 64, 96), 1), ((8, 48, 33), 0)]
 OPERATORS = {

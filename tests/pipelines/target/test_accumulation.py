@@ -13,8 +13,8 @@ from tvm import relax, tirx, topi
 from tvm.relax import op
 
 from distir_ext.compile import cpu, gpu
-from distir_ext.compile.kernels import accumulation
-from distir_ext.native import cpu_target
+from distir_ext.compile.kernels.legalizations import accumulation
+from distir_ext.native.machine import cpu_target
 
 SMALL = ("float16", "bfloat16")
 

@@ -8,8 +8,8 @@ from tests.targets import QUICK
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.compile.kernels.attention import as_products
-from distir_ext.compile.kernels.flash_attention import takes
+from distir_ext.compile.kernels.cuda.flash_attention import takes
+from distir_ext.compile.kernels.legalizations.attention import as_products
 
 BATCH, LENGTH, HEADS, KEY_HEADS, DEPTH = 2, 6, 8, 2, 4
 QUERY, KEY = (BATCH, LENGTH, HEADS, DEPTH), (BATCH, LENGTH, KEY_HEADS, DEPTH)

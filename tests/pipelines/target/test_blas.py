@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distir_ext.native import blas_library
+from distir_ext.native.machine import blas_library
 
 
 @pytest.fixture

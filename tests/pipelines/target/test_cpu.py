@@ -13,8 +13,8 @@ from tvm.target import codegen
 import distir_ext as dx
 from distir_ext.compile import cpu
 from distir_ext.compile.kernel_values import tir_pipeline
-from distir_ext.compile.kernels.cpu_math import legalizations
-from distir_ext.native import cpu_target
+from distir_ext.compile.kernels.cpu.cpu_math import legalizations
+from distir_ext.native.machine import cpu_target
 
 
 def run(mod, *inputs, blas=True):

@@ -22,10 +22,10 @@ from tvm.script import relax as R
 
 import distir_ext as dx
 from distir_ext.compile import gpu
-from distir_ext.compile.kernels import bfloat16_products
+from distir_ext.compile.kernels.cuda import bfloat16_products
 from distir_ext.demo import llama
-from distir_ext.native import nvidia as _nvidia
 from distir_ext.native.executables import executable_module, pack
+from distir_ext.native.machine import nvidia as _nvidia
 from distir_ext.session.model import _read_signature
 
 TARGETS = ["cuda", {"kind": "cuda", "arch": "sm_90"}, "nvidia/nvidia-h100"]

@@ -17,7 +17,7 @@ from tests.pipelines.target.cuda_source import small_accumulators, source_of
 
 import distir_ext as dx
 from distir_ext.gpu_check.programs import programs
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -20,7 +20,7 @@ from tests.pipelines.target.cuda_source import source_of
 from tvm import relax, tirx
 
 import distir_ext as dx
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 HERE = Path(__file__).parent / "block_on_host"
 THREADS = 128

@@ -20,7 +20,7 @@ from tvm.relax import op
 
 import distir_ext as dx
 from distir_ext.gpu_check.programs import module_of
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 HERE = Path(__file__).parent / "block_on_host"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distir_ext.native import nvidia as _nvidia
+from distir_ext.native.machine import nvidia as _nvidia
 
 ROOT = Path(__file__).parents[3]
 

@@ -19,7 +19,8 @@ from distir_ext import hints, pipelines
 from distir_ext.launch import introductions
 from distir_ext.params.memory_file import MemoryFile
 from distir_ext.saved import module_text, saving, state
-from distir_ext.text import json_file, printable, regular_file, yaml_text
+from distir_ext.text import printable
+from distir_ext.text.files import json_file, regular_file, yaml_text
 from distir_ext.wire import channel, handshake, strangers, tokens
 from distir_ext.wire.byte_stream import Stream
 from distir_ext.workers import host_processes

@@ -9,7 +9,7 @@ import pytest
 import tvm_ffi
 
 import distir_ext as dx
-from distir_ext.native import cores
+from distir_ext.native.machine import cores
 
 
 @pytest.fixture

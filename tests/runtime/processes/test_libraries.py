@@ -11,7 +11,7 @@ import pytest
 from tests.params.conftest import executable
 
 import distir_ext as dx
-from distir_ext.native.libraries import check_library
+from distir_ext.native.machine.libraries import check_library
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from tests.runtime.lateness import SANITIZED
 from tvm import relax
 
 import distir_ext as dx
-from distir_ext.text.temporary import lasting_folder, temporary_folder
+from distir_ext.text.files.temporary import lasting_folder, temporary_folder
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from distir_ext.analysis.graphs.program_graph import (
 from distir_ext.native.modules import check_module
 from distir_ext.native.steps import phase, steps_until
 from distir_ext.pipelines.lowering import run_steps
-from distir_ext.text.spelling import counted, did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import counted, did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 # Graphviz takes a second for some hundred operators; what takes longer is not a picture.
 _SECONDS = 120

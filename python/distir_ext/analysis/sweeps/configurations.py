@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from distir_ext.analysis.planned import check_cluster
+from distir_ext.analysis.programs.planned import check_cluster
 from distir_ext.analysis.sweeps.figures import Figures, ProgramCosts
 from distir_ext.annotate.annotations import Mark
 from distir_ext.annotate.named_plans import searching_for
@@ -19,9 +19,9 @@ from distir_ext.mesh.mesh import Mesh
 from distir_ext.mesh.notation import Notation
 from distir_ext.passes import transform
 from distir_ext.structure.annotated_function import annotated_already
-from distir_ext.structure.fused_weights import holds_several
 from distir_ext.structure.sizes import bind_sizes
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.structure.weights.fused_weights import holds_several
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ import tvm
 
 from distir_ext.analysis.estimate import peak_memory_of
 from distir_ext.analysis.pipeline_layout import PipelineLayout
-from distir_ext.analysis.planned import LoweredPrograms, PlannedPrograms, lowered_programs
-from distir_ext.analysis.planned_program import plan, resolve_target
-from distir_ext.analysis.planned_steps import StepsOfModule
+from distir_ext.analysis.programs.planned import LoweredPrograms, PlannedPrograms, lowered_programs
+from distir_ext.analysis.programs.planned_program import plan, resolve_target
+from distir_ext.analysis.programs.planned_steps import StepsOfModule
 from distir_ext.analysis.simulate import timeline_of
 from distir_ext.analysis.sweeps.operation_times import (
     OperationTimesReader,

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import tvm_ffi
 
-from distir_ext.analysis.operations import form_of_members, simulated_kind
-from distir_ext.analysis.planned_steps import place_of
+from distir_ext.analysis.programs.operations import form_of_members, simulated_kind
+from distir_ext.analysis.programs.planned_steps import place_of
+from distir_ext.analysis.programs.steps import Step
 from distir_ext.analysis.roofline import Roofline
-from distir_ext.analysis.steps import Step
 from distir_ext.analysis.sweeps.planned_functions import PlannedFunction
 from distir_ext.communication.collectives import sent_by_plan, sent_in_group
 from distir_ext.mesh.cluster import Cluster

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import tvm
 
-from distir_ext.analysis.planned_program import LegalizedOperators, plan
-from distir_ext.analysis.steps import FunctionSteps, StepReader
+from distir_ext.analysis.programs.planned_program import LegalizedOperators, plan
+from distir_ext.analysis.programs.steps import FunctionSteps, StepReader
 from distir_ext.compile.fusion import is_unfused
 from distir_ext.structure.equal_functions import FunctionComparer, FunctionOnDevices
 

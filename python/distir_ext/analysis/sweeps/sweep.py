@@ -10,7 +10,7 @@ import tvm
 from rich.console import Console
 from tvm import relax
 
-from distir_ext.analysis.planned import check_cluster
+from distir_ext.analysis.programs.planned import check_cluster
 from distir_ext.analysis.sweeps.configurations import (
     Configuration,
     Evaluator,
@@ -26,10 +26,10 @@ from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.native.modules import check_module
 from distir_ext.structure.sizes import symbolic_sizes, with_sizes
-from distir_ext.text.plan_names import SEARCHED
+from distir_ext.text.errors.plan_names import SEARCHED
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.progress import counting_bar
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 
 
 @short_tracebacks

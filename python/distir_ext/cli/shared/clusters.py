@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distir_ext.text.argument_files import json_object
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.files.argument_files import json_object
 
 if TYPE_CHECKING:
     from distir_ext.mesh.cluster import Cluster

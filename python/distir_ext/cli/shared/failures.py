@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import TextIO
 
-from distir_ext.text.full_tracebacks import are_tracebacks_full
+from distir_ext.text.errors.full_tracebacks import are_tracebacks_full
 from distir_ext.text.printable import printable, with_short_words
 
 FAILED = 1

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from distir_ext.text.errors.spelling import did_you_mean
 from distir_ext.text.printable import printable, with_short_words
-from distir_ext.text.spelling import did_you_mean
 
 Parsed = TypeVar("Parsed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from distir_ext.text.argument_files import existing
+from distir_ext.text.files.argument_files import existing
 
 if TYPE_CHECKING:
     from distir_ext.pipelines import PassPipeline

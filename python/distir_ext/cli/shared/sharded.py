@@ -11,8 +11,8 @@ from distir_ext.cli.shared.failures import UsageError
 from distir_ext.cli.shared.notation import Dims, parse_dims, parse_shard, parse_sizes
 from distir_ext.cli.shared.parser import argument_type
 from distir_ext.mesh.dims import Dim, DimEntry, TensorDims
-from distir_ext.text.argument_files import is_plan_name, json_object
-from distir_ext.text.plan_names import SEARCHED
+from distir_ext.text.errors.plan_names import SEARCHED
+from distir_ext.text.files.argument_files import is_plan_name, json_object
 
 if TYPE_CHECKING:
     import tvm

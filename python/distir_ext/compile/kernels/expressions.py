@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from distir_ext.compile.kernels.dtypes import is_small_float
+from distir_ext.compile.kernels.legalizations.dtypes import is_small_float
 
 __all__ = ["bind", "convert", "is_nan", "static_sizes", "unknown_number", "widened"]
 

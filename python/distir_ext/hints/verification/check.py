@@ -23,8 +23,8 @@ from distir_ext.hints.verification.expected import (
 from distir_ext.hints.verification.models import Program
 from distir_ext.hints.vocabulary import DistConfig, Hints
 from distir_ext.session.session import Session
+from distir_ext.text.errors.spelling import did_you_mean
 from distir_ext.text.printable import message_text, shown
-from distir_ext.text.spelling import did_you_mean
 from distir_ext.text.tables import new_table
 
 TOLERANCE = 1e-5

@@ -25,12 +25,12 @@ from distir_ext.hints.vocabulary import DistConfig
 from distir_ext.native.collective_records import names
 from distir_ext.params.host_array import numpy_dtype
 from distir_ext.structure.calls import REDUCTION, CallRule
-from distir_ext.structure.groups import Group, groups_of
-from distir_ext.structure.products import Product
+from distir_ext.structure.layers.groups import Group, groups_of
+from distir_ext.structure.layers.products import Product
+from distir_ext.structure.layers.regions import Stream
+from distir_ext.structure.layers.sequences import in_sequence
+from distir_ext.structure.layers.traces import trace
 from distir_ext.structure.program import Program, operator_of, sizes_of
-from distir_ext.structure.regions import Stream
-from distir_ext.structure.sequences import in_sequence
-from distir_ext.structure.traces import trace
 
 Traffic = Counter[tuple[str, int]]
 """Number of times that each pair of a kind and bytes per device occurs."""

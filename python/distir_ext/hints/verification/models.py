@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 BATCH, SEQUENCE, VOCABULARY = 4, 8, 64
 SEED = 11

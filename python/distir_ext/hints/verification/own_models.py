@@ -18,7 +18,7 @@ from distir_ext.session.session import Session
 from distir_ext.structure.program import Program as Structure
 from distir_ext.structure.program import sizes_of
 from distir_ext.structure.sizes import bind_sizes, symbolic_sizes
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 CONFIGURATION = "config.json"
 

@@ -12,7 +12,7 @@ from distir_ext.interop.gspmd.text import parse
 from distir_ext.interop.gspmd.tiles import Tiles, factor_sizes
 from distir_ext.interop.shardy.model import LogicalMesh
 from distir_ext.mesh.mesh import Mesh
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

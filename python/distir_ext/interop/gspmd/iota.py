@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from distir_ext.interop._factors import Factor, merged, order_of, strided_factors
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import shown
-from distir_ext.text.tracebacks import short_tracebacks
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from distir_ext.interop.gspmd.text import parse
 from distir_ext.interop.shardy.program import annotate_on, stated_dims
 from distir_ext.mesh.mesh import Mesh, as_mesh
 from distir_ext.structure.annotated_function import parameter_sites, result_sites
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

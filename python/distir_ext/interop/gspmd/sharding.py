@@ -23,7 +23,7 @@ from distir_ext.interop.gspmd.tiles import (
 from distir_ext.interop.shardy.mesh_dims import from_mesh_dims, mesh_of, to_mesh_dims
 from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, Sharding
 from distir_ext.mesh.mesh import MOST_DEVICES, Mesh, as_mesh
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 SIMPLE_KINDS = ("replicated", "manual", "unknown", "unreduced")
 """Shardings that HLO states in one word."""

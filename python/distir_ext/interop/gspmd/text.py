@@ -17,7 +17,7 @@ from distir_ext.interop.gspmd.metadata import read_metadata
 from distir_ext.interop.gspmd.named import read_iota, read_named
 from distir_ext.interop.gspmd.sharding import SIMPLE_KINDS, HloSharding, ShardGroup
 from distir_ext.interop.gspmd.tiles import SUBGROUPS
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _KINDS = (*SIMPLE_KINDS, "maximal", "device", "devices")
 _WORDS = (

@@ -42,9 +42,9 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.unread import unread_frontend, warn_of_rules
 from distir_ext.mesh.mesh import as_mesh
+from distir_ext.text.errors.spelling import counted, did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import TextLines
-from distir_ext.text.spelling import counted, did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 
 _LISTED = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from distir_ext.text.spelling import nearest
+from distir_ext.text.errors.spelling import nearest
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """From the writer of a function and an operation to its result, or a list of its results."""

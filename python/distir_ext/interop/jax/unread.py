@@ -18,8 +18,8 @@ from distir_ext.interop.jax.stablehlo import (
     target_of,
     where,
 )
-from distir_ext.text.logs import package_logger
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.logs import package_logger
+from distir_ext.text.errors.spelling import counted
 
 _LOGGER = package_logger("distir_ext.interop.jax")
 _LISTED = 5

@@ -12,8 +12,8 @@ from typing import Any
 from distir_ext.interop.onnx.configuration import Violation
 from distir_ext.interop.onnx.ir_model import IR_VERSION, faults_of
 from distir_ext.interop.onnx.proto import Node, Shape, model_proto, nodes_of, size_of
-from distir_ext.text.spelling import counted, did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import counted, did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 # Of how many names the one that is meant is looked for.
 _MOST_KNOWN = 200

@@ -22,7 +22,7 @@ from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.onnx.labels import node_label
 from distir_ext.interop.onnx.proto import external_weights
 from distir_ext.interop.onnx.weight_names import names_of_proto, report
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 
 
 @dataclass(frozen=True)

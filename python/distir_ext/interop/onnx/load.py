@@ -18,8 +18,8 @@ from distir_ext.interop.onnx.read import listed, read_proto
 from distir_ext.interop.onnx.targets import Plan, plan_targets
 from distir_ext.mesh.mesh import Mesh
 from distir_ext.mesh.notation import with_mesh_axes
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 CONFIGURATION_ATTR = "distir.onnx_configuration"
 """The attribute of a module that has the name of the configuration that it was imported with."""

@@ -22,7 +22,7 @@ except ImportError as error:
 
 from distir_ext.interop.onnx.ir_model import is_ir_model, without_faults
 from distir_ext.interop.onnx.labels import node_label
-from distir_ext.text.regular_file import read_file
+from distir_ext.text.files.regular_file import read_file
 
 _MOST_BYTES = 2**31 - 1
 """Of a message of protobuf, which an ONNX file is."""

@@ -16,9 +16,9 @@ from distir_ext.interop.onnx.configuration import (
 )
 from distir_ext.interop.onnx.ir_model import faults_of
 from distir_ext.interop.onnx.proto import Node, model_proto, nodes_of, size_of
+from distir_ext.text.errors.spelling import counted
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import TextLines
-from distir_ext.text.spelling import counted
-from distir_ext.text.tracebacks import short_tracebacks
 
 _LINES = 100
 

@@ -23,7 +23,7 @@ from distir_ext.interop.onnx.configuration import (
     TensorSharding,
 )
 from distir_ext.mesh.mesh import MOST_DEVICES
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 
 
 @dataclass(frozen=True)

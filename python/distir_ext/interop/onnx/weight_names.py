@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distir_ext.interop.onnx.proto import model_proto, nodes_of
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import printable_line
-from distir_ext.text.tracebacks import short_tracebacks
 
 LOGGER = logging.getLogger("distir_ext.interop.onnx")
 

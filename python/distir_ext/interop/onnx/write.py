@@ -20,8 +20,8 @@ from distir_ext.interop.onnx.read import read_proto
 from distir_ext.interop.onnx.shardings import NodeShardings, devices_of, shardings_of_nodes
 from distir_ext.interop.onnx.weight_names import names_of_proto
 from distir_ext.native.steps import phase
-from distir_ext.text.spelling import counted, did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import counted, did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

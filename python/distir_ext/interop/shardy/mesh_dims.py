@@ -10,8 +10,8 @@ from typing import Any
 from distir_ext.interop.shardy.model import AxisRef, DimSharding, LogicalMesh, Sharding
 from distir_ext.mesh.dims import Dim, TensorDims, read_dim, replicated_axes, short_entry
 from distir_ext.mesh.mesh import Mesh, as_mesh, is_mesh
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _SUB_AXIS = re.compile(r"(.*):\(([0-9]{1,18})\)([0-9]{1,18})", re.DOTALL)
 

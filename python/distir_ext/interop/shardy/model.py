@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import pairwise
 
 from distir_ext.mesh.mesh import MOST_DEVICES, Mesh
-from distir_ext.text.spelling import did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.spelling import did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 REDUCTIONS = ("sum", "max", "min")
 

@@ -21,7 +21,7 @@ from distir_ext.structure.annotated_function import (
     parameter_sites,
     result_sites,
 )
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

@@ -23,7 +23,7 @@ from distir_ext.interop.shardy.model import (
     LogicalMesh,
     Sharding,
 )
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 _IN_STRING = re.compile(r'[^"\\\n]*')
 _PRIORITY = re.compile(r"(0|[1-9][0-9]{0,17})(?![0-9])")

@@ -23,7 +23,7 @@ from distir_ext.interop.torch.statements import Layout, Statements
 from distir_ext.interop.torch.structure import state_structure
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.native.reports import record
-from distir_ext.text.logs import package_logger
+from distir_ext.text.errors.logs import package_logger
 
 _LOGGER = package_logger("distir_ext.interop.torch")
 

@@ -12,7 +12,7 @@ import tvm
 from distir_ext.interop.torch.export import as_arguments, decompose, export
 from distir_ext.interop.torch.frontend import import_decomposed
 from distir_ext.interop.torch.marks import Marker, ModuleValue
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 class Imported(NamedTuple):

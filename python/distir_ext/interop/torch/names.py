@@ -13,7 +13,7 @@ from functools import cached_property
 
 import torch
 
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 
 class ModelNames:

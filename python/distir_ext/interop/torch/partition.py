@@ -20,7 +20,7 @@ from distir_ext.interop.torch.importer import check_model, import_with_names
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.partitioned import Partitioned
 from distir_ext.mesh.mesh import Mesh, as_mesh
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 
 
 @short_tracebacks

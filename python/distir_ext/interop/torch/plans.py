@@ -14,7 +14,7 @@ from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.plans_hf import own_plan, state_styles
 from distir_ext.interop.torch.plans_torch import state_parallel_styles
 from distir_ext.interop.torch.statements import Statements
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 NAMED = ("auto", "hf", "tp", "fsdp", "search")
 """The plans that have a name."""

@@ -22,7 +22,7 @@ from distir_ext.annotate.axes import Axes
 from distir_ext.interop.torch.marks import ModuleValue
 from distir_ext.interop.torch.names import ModelNames
 from distir_ext.interop.torch.statements import Layout, Statements
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from distir_ext.text.errors.spelling import counted
 from distir_ext.text.palette import BLUE, BLUISH_GREEN, ORANGE
-from distir_ext.text.spelling import counted
 from distir_ext.text.tables import amount
 from distir_ext.views.drawing.figure import engineering, label_text, new_figure
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from distir_ext.mesh.device_text import device_text
+from distir_ext.text.errors.spelling import counted
 from distir_ext.text.palette import cell_color
 from distir_ext.text.printable import shown as line_of
-from distir_ext.text.spelling import counted
 from distir_ext.views.drawing.abbreviation import shown
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from distir_ext.text.errors.spelling import did_you_mean
 from distir_ext.text.palette import series, text_on
-from distir_ext.text.spelling import did_you_mean
 from distir_ext.views.drawing.abbreviation import shown
 from distir_ext.views.drawing.figure import engineering, label_text, new_figure
 

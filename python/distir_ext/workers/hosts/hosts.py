@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distir_ext.launch.introductions import start_limit, stated_place
-from distir_ext.text.tracebacks import short_tracebacks
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.wire.connections import parse_address
 from distir_ext.wire.tokens import check_token
 from distir_ext.workers.hosts.copies import join

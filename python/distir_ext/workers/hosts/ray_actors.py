@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distir_ext.text.spelling import counted, did_you_mean
+from distir_ext.text.errors.spelling import counted, did_you_mean
 from distir_ext.wire.connections import format_address, parse_address
 from distir_ext.wire.credentials import Credentials
 from distir_ext.wire.tokens import new_token

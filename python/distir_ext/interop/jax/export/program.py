@@ -41,9 +41,9 @@ from distir_ext.pipelines.pipeline import package_pipeline
 from distir_ext.signature.signature import FunctionSpec, parse_signature
 from distir_ext.signature.signature_attr import signature_for_executable
 from distir_ext.signature.specs import TensorSpec
+from distir_ext.text.errors.spelling import counted, did_you_mean
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.printable import TextLines
-from distir_ext.text.spelling import counted, did_you_mean
-from distir_ext.text.tracebacks import short_tracebacks
 
 _PART = re.compile(r"(.+):\((\d+)\)(\d+)")
 

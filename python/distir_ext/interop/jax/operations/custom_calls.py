@@ -24,7 +24,7 @@ from distir_ext.interop.jax.stablehlo import (
 )
 from distir_ext.interop.jax.table import HANDLERS, enter_all, translates
 from distir_ext.interop.jax.writer import Writer
-from distir_ext.text.spelling import did_you_mean
+from distir_ext.text.errors.spelling import did_you_mean
 
 enter_all(["@mhlo.erf"], HANDLERS["chlo.erf"])
 enter_all(["@mhlo.tan"], HANDLERS["chlo.tan"])

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as relax_op
 
-from distir_ext.compile.kernels.random_bits import ERF_INV_FAR, ERF_INV_NEAR
+from distir_ext.compile.kernels.legalizations.random_bits import ERF_INV_FAR, ERF_INV_NEAR
 from distir_ext.interop.jax.known import Known, constant_of
 from distir_ext.interop.jax.stablehlo import (
     Operation,

@@ -46,7 +46,7 @@ from distir_ext.interop.jax.table import translates
 from distir_ext.interop.jax.writer import Writer
 from distir_ext.mesh.groups import axes_of_groups, axes_of_pairs
 from distir_ext.native.collective_records import names
-from distir_ext.text.spelling import counted
+from distir_ext.text.errors.spelling import counted
 
 
 @translates("sdy.manual_computation")

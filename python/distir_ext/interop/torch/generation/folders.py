@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 
 from distir_ext.params.checkpoint import open_params
-from distir_ext.text.json_file import require, some_of
-from distir_ext.text.logs import escaped_logs
+from distir_ext.text.errors.logs import escaped_logs
+from distir_ext.text.errors.tracebacks import short_tracebacks
+from distir_ext.text.files.json_file import require, some_of
+from distir_ext.text.files.regular_file import MOST_INDEX_BYTES, check_link
 from distir_ext.text.printable import shown
-from distir_ext.text.regular_file import MOST_INDEX_BYTES, check_link
-from distir_ext.text.tracebacks import short_tracebacks
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 

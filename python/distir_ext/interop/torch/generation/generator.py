@@ -24,8 +24,8 @@ from distir_ext.interop.torch.generation.steps import Layout
 from distir_ext.interop.torch.generation.worker_cache import WorkerCache
 from distir_ext.session.model import Model
 from distir_ext.session.session import Session
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.text.progress import counting_bar
-from distir_ext.text.tracebacks import short_tracebacks
 
 
 class Generator:

@@ -1,0 +1,4 @@
+"""Files from elsewhere.
+
+Each is opened, read and checked as data; errors name the file.
+"""

@@ -1,0 +1,4 @@
+"""Tables of results.
+
+One file for the results of one analysis; ``views/results.py`` attaches them.
+"""
