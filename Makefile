@@ -49,7 +49,7 @@ INSTALL_LOG := $(VENV)/install.log
 define PROGRESS
 while IFS= read -r line; do \
   if [[ "$$line" =~ ^\ *Downloading\ [^\ ]*[.]whl ]]; then echo "$$line"; fi; \
-  if [[ "$$line" =~ \[([0-9]+)/([0-9]+)\] ]]; then \
+  if [[ "$$line" =~ \[([1-9][0-9]*)/([0-9]+)\] ]]; then \
     step="$${BASH_REMATCH[1]}" of="$${BASH_REMATCH[2]}"; \
     if [ -t 1 ]; then printf "\r  compiling [$$step/$$of]"; [ "$$step" != "$$of" ] || echo; \
     elif [ $$((step % 10)) = 0 ] || [ "$$step" = "$$of" ]; then echo "  compiling [$$step/$$of]"; fi; \

@@ -15,7 +15,7 @@ import tvm
 
 from distir_ext.analysis.programs.planned_program import resolve_target
 from distir_ext.analysis.programs.planned_steps import PlannedSteps, planned_steps
-from distir_ext.analysis.programs.steps import FunctionSteps
+from distir_ext.analysis.programs.steps import FunctionSteps, check_size
 from distir_ext.communication.collectives import with_notes
 from distir_ext.mesh.cluster import Cluster
 from distir_ext.mesh.device import Device
@@ -46,14 +46,16 @@ class PlannedPrograms:
         assert self.cluster.device is not None
         return self.cluster.device
 
-    @property
+    @cached_property
     def kernels(self) -> Mapping[str, FunctionSteps]:
-        """The steps that run, by function."""
+        """The steps that run, by function; a ValueError if a function has too many."""
+        check_size(self.steps.kernels)
         return self.steps.kernels
 
-    @property
+    @cached_property
     def operators(self) -> Mapping[str, FunctionSteps]:
-        """The steps before fusion, by function."""
+        """The steps before fusion, by function; a ValueError if a function has too many."""
+        check_size(self.steps.operators)
         return self.steps.operators
 
 

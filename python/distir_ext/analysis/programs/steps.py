@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 
 from distir_ext.communication.collectives import CollectiveCall
+from distir_ext.text.printable import shown
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,37 @@ class FunctionSteps:
     """The operator that it stands for, or empty."""
     params: tuple[tuple[str, float], ...]
     body: Body
+
+
+_MOST_STEPS = 4_000_000
+"""With calls expanded: analyses list as many."""
+
+
+def check_size(functions: Mapping[str, FunctionSteps]) -> None:
+    """Raises an error if a function has too many steps, those of its calls included.
+
+    Functions that call another one twice, level by level, have twice as many steps at each level.
+
+    Args:
+        functions: Functions by name, callees included.
+
+    Raises:
+        ValueError: There are more than analyses can list; names the function.
+    """
+    sizes: dict[str, int] = {}
+
+    def size(name: str) -> int:
+        if name not in sizes:
+            called = (step.callee for step in functions[name].body.flat() if step.kind == "call")
+            sizes[name] = sum(1 for _ in functions[name].body.flat()) + sum(map(size, called))
+        return sizes[name]
+
+    largest = max(functions, key=size, default="")
+    if largest and sizes[largest] > _MOST_STEPS:
+        raise ValueError(
+            f"`{shown(largest)}` has {sizes[largest]:,} kernels, collectives and calls, those of "
+            f"the functions that it calls included; at most {_MOST_STEPS:,} are analysed"
+        )
 
 
 def read_steps(mod: tvm.IRModule, cluster: Mapping[str, Any]) -> dict[str, FunctionSteps]:
