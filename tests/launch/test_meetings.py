@@ -21,6 +21,7 @@ from distir_ext.workers.hosts import copies
 from distir_ext.workers.hosts.copies import Leader, serve
 
 SHARED = "of tests, and of no use elsewhere"
+TELLS = "distir.runtime.tell_exit_status"
 PLACE = Place("tests", 0, 3, variables={"RANK_OF_TESTS": "0"})
 
 
@@ -59,9 +60,12 @@ def copy(address, rank, size=3):
 def told(monkeypatch):
     """The connections on which the status of this process would be told."""
     lines = []
-    monkeypatch.setattr(
-        copies.tvm_ffi, "get_global_func", lambda name: lambda *line: lines.append(line)
-    )
+    found = copies.tvm_ffi.get_global_func
+
+    def get_global_func(name):
+        return (lambda *line: lines.append(line)) if name == TELLS else found(name)
+
+    monkeypatch.setattr(copies.tvm_ffi, "get_global_func", get_global_func)
     return lines
 
 
@@ -252,3 +256,33 @@ def test_copies_whose_rank_0_is_gone_leave_with_1(address, listener, pool, told,
     thread.join()
     assert left.value.code == 1
     assert "rank 0 has ended without saying how" in capsys.readouterr().err
+
+
+def own_addresses():
+    """An address of loopback, and that by which this machine reaches others, if it has one."""
+    found = ["127.0.0.2"]
+    with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as unsent:
+        unsent.connect(("192.0.2.1", 9))
+        found.append(unsent.getsockname()[0])
+    return found
+
+
+@pytest.mark.parametrize("host", own_addresses())
+def test_copies_listen_at_the_address_by_which_they_have_come(host, pool, told):
+    listener = listen(format_address((host, 0)))
+    address = format_address(listener.getsockname())
+    leader = Leader(place(0, 2), SHARED, listener)
+    gathered = pool.submit(leader.gather, 60.0)
+
+    def leaves():
+        with pytest.raises(SystemExit):
+            serve(place(1, 2), SHARED, [address], 60.0)
+
+    served = pool.submit(leaves)
+    addresses = [parse_address(each) for each in gathered.result(20)]
+    assert [each[0] for each in addresses] == [host, host]
+    with socket.create_connection(addresses[1], 10):
+        pass
+    with socket.socket(fileno=told[0][0]) as line:
+        line.shutdown(socket.SHUT_RDWR)
+        served.result(20)

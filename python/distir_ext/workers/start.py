@@ -33,9 +33,8 @@ def main(libraries: Sequence[tuple[str, int]], imports: Sequence[str], **argumen
     del sys.modules["torch"]
     for path, mode in libraries:
         ctypes.CDLL(path, mode)
-    importlib.import_module(
-        f"{PACKAGE}.native.blas_library"
-    )  # tells the native library where BLAS is
+    # Tells the native library where BLAS is.
+    importlib.import_module(f"{PACKAGE}.native.machine.blas_library")
     worker_process = importlib.import_module(f"{PACKAGE}.workers.worker_process")
     del sys.modules[PACKAGE]  # what has stood for it so far; its modules stay
     worker_process.main(imports=imports, **arguments)

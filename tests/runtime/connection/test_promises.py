@@ -209,7 +209,10 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "On one machine all copies": (
         "launch/test_introductions.py::test_rank_0_listens_beyond_this_host_only_for_others",
     ),
-    "On several machines": ("launch/test_introductions.py::test_rank_0_says_all_its_addresses",),
+    "On several machines": (
+        "launch/test_introductions.py::test_rank_0_says_all_its_addresses",
+        "launch/test_meetings.py::test_copies_listen_at_the_address_by_which_they_have_come",
+    ),
     "Whoever has the token": (
         "launch/test_meetings.py::test_a_token_that_is_wrong_is_an_error_at_once",
     ),

@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 from distir_ext.text.errors.full_tracebacks import are_tracebacks_full
 from distir_ext.text.printable import message_text, printable, with_short_words
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 _STANDARD = f"{Path(sysconfig.get_path('stdlib')).resolve()}{os.sep}"
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
