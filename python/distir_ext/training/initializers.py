@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.relax import op
 
+from distir_ext.text.errors.tracebacks import short_tracebacks
 from distir_ext.training.random_numbers import Emit, normal_between, uniform_between
 
 __all__ = [
@@ -44,6 +45,7 @@ class Initializer:
     write: Callable[[Emit, relax.Expr, Sequence[int]], relax.Expr]
 
 
+@short_tracebacks
 def constant(value: float) -> Initializer:
     """All numbers are one number."""
     return Initializer(
@@ -52,16 +54,19 @@ def constant(value: float) -> Initializer:
     )
 
 
+@short_tracebacks
 def zeros() -> Initializer:
     """All numbers are 0."""
     return constant(0.0)
 
 
+@short_tracebacks
 def ones() -> Initializer:
     """All numbers are 1."""
     return constant(1.0)
 
 
+@short_tracebacks
 def uniform(low: float = 0.0, high: float = 1.0) -> Initializer:
     """Numbers in ``[low, high)``.
 
@@ -76,6 +81,7 @@ def uniform(low: float = 0.0, high: float = 1.0) -> Initializer:
     )
 
 
+@short_tracebacks
 def normal(std: float = 1.0, mean: float = 0.0) -> Initializer:
     """Numbers of a normal distribution.
 
@@ -85,6 +91,7 @@ def normal(std: float = 1.0, mean: float = 0.0) -> Initializer:
     return _truncated("normal", std, mean, -math.inf, math.inf)
 
 
+@short_tracebacks
 def truncated_normal(
     std: float = 1.0, mean: float = 0.0, low: float = -2.0, high: float = 2.0
 ) -> Initializer:
@@ -122,16 +129,19 @@ def _moved(emit: Emit, x: relax.Expr, scale: float, offset: float) -> relax.Expr
     return emit(op.add(found, relax.const(offset, "float32"))) if offset else found
 
 
+@short_tracebacks
 def xavier_uniform(gain: float = 1.0, *, in_dim: int = -2, out_dim: int = -1) -> Initializer:
     """Numbers in ``+- gain sqrt(6 / (fan_in + fan_out))``; ``glorot_uniform`` of JAX."""
     return _by_fans("xavier_uniform", "uniform", "sum", gain * gain, in_dim, out_dim)
 
 
+@short_tracebacks
 def xavier_normal(gain: float = 1.0, *, in_dim: int = -2, out_dim: int = -1) -> Initializer:
     """The deviation is ``gain sqrt(2 / (fan_in + fan_out))``."""
     return _by_fans("xavier_normal", "normal", "sum", gain * gain, in_dim, out_dim)
 
 
+@short_tracebacks
 def kaiming_uniform(
     gain: float = math.sqrt(2), mode: str = "fan_in", *, in_dim: int = -2, out_dim: int = -1
 ) -> Initializer:
@@ -146,6 +156,7 @@ def kaiming_uniform(
     return _by_fans("kaiming_uniform", "uniform", mode, gain * gain, in_dim, out_dim)
 
 
+@short_tracebacks
 def kaiming_normal(
     gain: float = math.sqrt(2), mode: str = "fan_in", *, in_dim: int = -2, out_dim: int = -1
 ) -> Initializer:
