@@ -318,9 +318,10 @@ def test_several_processes_at_once(tmp_path):
 
 def test_a_folder_that_cannot_be_used(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("DISTIR_EXT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OSError, match="file"):
-        dx.build(program(), QUICK)
+    for name, why in (("file", "Not a directory"), (300 * "a", "File name too long")):
+        monkeypatch.setenv("DISTIR_EXT_CACHE", str(tmp_path / name))
+        with pytest.raises(OSError, match=f"DISTIR_EXT_CACHE is '.*': {why}"):
+            dx.build(program(), QUICK)
     monkeypatch.setenv("DISTIR_EXT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DISTIR_EXT_CACHE_BYTES", "4 GB")
     with pytest.raises(ValueError, match="DISTIR_EXT_CACHE_BYTES is '4 GB', not a number of bytes"):

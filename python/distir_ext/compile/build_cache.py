@@ -75,7 +75,11 @@ def built(make: Callable[[], Any], mod: tvm.IRModule, dump_dir: Any, **parts: An
     except _NotKnownError as reason:
         _LOGGER.info("not cached: %s", reason)
         return make()
-    content = folder.read(key)
+    try:
+        content = folder.read(key)
+    except OSError as error:
+        why = f"{FOLDER_VARIABLE} is '{shown(str(folder.path))}': {error.strerror or error}"
+        raise OSError(error.errno, why) from error
     if content is not None:
         executable = _restored(content)
         if executable is not None:
