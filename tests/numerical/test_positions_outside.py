@@ -28,14 +28,14 @@ LOOKUPS = (
     lambda x, i, y: R.index_tensor(x, [i]),
     lambda x, i, y: R.gather_nd(x, R.astype(R.expand_dims(i, 1), "int64")),
     lambda x, i, y: R.gather_elements(x, R.astype(rows(i), "int64"), 0),
-    lambda x, i, y: R.index_tensor(x, [i, relax.const(COLUMNS.astype(i.ty.dtype))]),
+    lambda x, i, y: R.index_tensor(x, [i, relax.const(COLUMNS.astype(str(i.ty.dtype)))]),
 )
 WRITES = (
     lambda x, i, y: R.scatter_elements(x, rows(i), y, 0, "update"),
     lambda x, i, y: R.scatter_nd(x, R.expand_dims(i, 1), y, "max"),
     lambda x, i, y: R.grad.take_backward(y, x, i, 0),
     lambda x, i, y: R.index_put(
-        x, [i, relax.const(COLUMNS.astype(i.ty.dtype))], R.sum(y, [1]), True
+        x, [i, relax.const(COLUMNS.astype(str(i.ty.dtype)))], R.sum(y, [1]), True
     ),
 )
 

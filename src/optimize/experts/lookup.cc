@@ -73,16 +73,16 @@ class Reader {
         take.defined() && IsAlong(take, 1) ? CallBy("relax.reshape", take.args()[0]) : ir::Call();
     const ir::Call within =
         parts.defined() ? CallBy("relax.floor_mod", take.args()[1]) : ir::Call();
-    if (!within.defined() || !TypeOf(parts.args()[0]).defined() || !IsList(within.args()[0]) ||
-        NumberOf(where.args()[2]) != 0)
+    if (!within.defined() || !TypeOf(parts.args()[0]).defined() || NumberOf(where.args()[2]) != 0)
       return std::nullopt;
-
-    Lookup lookup{parts.args()[0], within.args()[0], AxesOfRows(parts.args()[0]), 0};
+    const ir::Expr bounded = within.args()[0];
+    Lookup lookup{parts.args()[0], AsStated(bounded), AxesOfRows(parts.args()[0]), 0};
+    if (!IsList(lookup.ids)) return std::nullopt;
     const ir::NodeArray<ir::Expr>& shape = ShapeOf(TypeOf(take.args()[0]));
     const int64_t devices = ir::StaticDim(shape[0]), of_each = ir::StaticDim(shape[1]);
     if (shape.size() != ShapeOf(TypeOf(lookup.table)).size() + 1 || devices < 1 || of_each < 1 ||
         lookup.num_entries() != devices * of_each || NumberOf(within.args()[1]) != of_each ||
-        !IsOwn(where.args()[0], lookup.ids, devices, of_each) ||
+        !IsOwn(where.args()[0], bounded, devices, of_each) ||
         dialect::ReduceAxes(collective) != lookup.axes)
       return std::nullopt;
     const double bytes = LocalBytes(TypeOf(value).tensor_ty(), step->target);
@@ -132,6 +132,16 @@ class Reader {
         return WithoutReshapes(call.args()[0]);
     }
     return value;
+  }
+
+  /*! \brief Ids before negative ones were counted from the end, and those outside moved within
+   * (ops/positions.h): tables of the same ids have chains of their own. */
+  ir::Expr AsStated(const ir::Expr& ids) const {
+    const ir::Call clip = CallBy("relax.clip", ids);
+    const ir::Call where = clip.defined() ? CallBy("relax.where", clip.args()[0]) : ir::Call();
+    const ir::Call less = where.defined() ? CallBy("relax.less", where.args()[0]) : ir::Call();
+    const bool is_counted = less.defined() && less.args()[0].same_as(where.args()[2]);
+    return is_counted ? less.args()[0] : ids;
   }
 
   /*! \brief True if a condition says which ids are of entries that a device has. */

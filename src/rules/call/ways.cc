@@ -132,8 +132,12 @@ class Ways {
   }
 
   /*! \brief Tries to give the axes of what is combined to a factor that every device computes
-   * alone: rows of a product may be exchanged once, in place of partial sums. */
+   * alone: rows of a product may be exchanged once, in place of partial sums. What a decomposition
+   * exchanges besides, such as the rows beside a window, is not priced, so it stays where it is. */
   void TryUncombined() {
+    for (const Factor& factor : rule_.factors) {
+      if (factor.decomposed() != nullptr) return;
+    }
     const FactorShardings factors = Shardings(best_);
     const std::vector<FactorChoice> others = best_;
     for (size_t combined = 0; combined < factors.size(); ++combined) {

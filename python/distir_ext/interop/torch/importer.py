@@ -181,7 +181,7 @@ def import_with_names(
     if training and (changed := sorted(decomposed.graph_signature.buffers_to_mutate.values())):
         raise ValueError(
             f"{type(model).__name__} changes its buffer {changed[0]} in training, as batch norms "
-            "do, which a training step has no state for; call eval() of these modules first"
+            "do, which a training step has no state for; put these modules into evaluation mode"
         )
     mod, variables = import_decomposed(decomposed)
     count = int(mod["main"].attrs["num_input"])

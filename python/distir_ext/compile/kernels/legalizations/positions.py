@@ -246,6 +246,8 @@ def _index_put(other: Legalization) -> Legalization:
         is_within = all(_is_within(each, x.ty.shape[d], builder) for d, each in enumerate(tensors))
 
         def edit(function: tirx.PrimFunc) -> tirx.PrimFunc:
+            if len(function.params) != len(tensors) + 3:
+                return function  # a cast of operands or of the result
             if call.attrs.accumulate:
                 function = _in_order(function)
             if is_within:
