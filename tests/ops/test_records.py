@@ -33,10 +33,12 @@ PATTERNS = {
     "optimize/experts/lookup.cc": {
         "relax.arange",
         "relax.astype",
+        "relax.clip",
         "relax.equal",
         "relax.expand_dims",
         "relax.floor_divide",
         "relax.floor_mod",
+        "relax.less",
         "relax.reshape",
         "relax.strided_slice",
         "relax.sum",
