@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax
+
+from distir_ext.compile.kernels.legalizations.positions import broadcast_shape, is_one
 
 __all__ = ["looked_up", "written"]
 
@@ -38,7 +40,7 @@ def looked_up(
     others = [d for d in range(len(data.ty.shape)) if d not in axes]
     found = _permuted(data, [*axes, *others], builder)
     found = builder.emit(relax.op.index_tensor(found, tensors))
-    rank = len(_broadcast_shape(tensors))
+    rank = len(broadcast_shape([list(each.ty.shape) for each in tensors]))
     return _permuted(found, _order(axes, rank, len(others)), builder)
 
 
@@ -67,7 +69,7 @@ def written(
         return _masked(data, axes, tensors, values, accumulate, builder)
     mode = "add" if accumulate else "update"
     shape = list(data.ty.shape)
-    sizes = _broadcast_shape(tensors)
+    sizes = broadcast_shape([list(each.ty.shape) for each in tensors])
     others = [d for d in range(len(shape)) if d not in axes]
     order = _order(axes, len(sizes), len(others))
     of_lookup = [*sizes, *(shape[d] for d in others)]
@@ -116,7 +118,7 @@ def _masked(
     accumulate: bool,
     builder: relax.BlockBuilder,
 ) -> relax.Expr:
-    mask, is_one = tensors[0], all(_is_one(size) for size in values.ty.shape)
+    mask, is_one = tensors[0], all(is_one(size) for size in values.ty.shape)
     if len(tensors) > 1 or not is_one:
         raise ValueError(
             "an index of booleans is taken alone, and where one value is written; use torch.where"
@@ -128,18 +130,6 @@ def _masked(
     if accumulate:
         value = builder.emit(relax.op.add(data, value))
     return builder.emit(relax.op.where(mask, value, data))
-
-
-def _broadcast_shape(tensors: Sequence[relax.Expr]) -> list[Any]:
-    shape: list[Any] = [1] * max(len(each.ty.shape) for each in tensors)
-    for each in tensors:
-        for d, size in enumerate(reversed(list(each.ty.shape)), 1):
-            shape[-d] = shape[-d] if _is_one(size) else size
-    return shape
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int | tirx.IntImm) and int(size) == 1
 
 
 def _broadcast(value: relax.Expr, shape: Sequence[Any], builder: relax.BlockBuilder) -> relax.Expr:

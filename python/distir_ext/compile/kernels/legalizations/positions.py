@@ -23,7 +23,7 @@ from tvm.ir.expr import TensorLoad
 from distir_ext.compile.kernels.legalizations.dtypes import constant_array
 from distir_ext.compile.kernels.legalizations.kernel_builder import KernelBuilder
 
-__all__ = ["legalizations"]
+__all__ = ["broadcast_shape", "is_one", "legalizations"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
@@ -160,15 +160,12 @@ def _index_tensor(other: Legalization) -> Legalization:
             return other(builder, call)
 
         def index_tensor(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
-            shape: list[Any] = [1] * max(len(each.shape) for each in tensors)
-            for each in tensors:
-                for d, size in enumerate(reversed(each.shape), 1):
-                    shape[-d] = shape[-d] if _is_one(size) else size
+            shape = broadcast_shape([list(each.shape) for each in tensors])
 
             def position(d: int, tensor: te.Tensor, *i: Any) -> Any:
                 own = i[len(shape) - len(tensor.shape) :]
                 pairs = zip(own, tensor.shape, strict=True)
-                place = [0 if _is_one(size) else each for each, size in pairs]
+                place = [0 if is_one(size) else each for each, size in pairs]
                 return _nearest(tensor(*place), x.shape[d])
 
             def element(*i: Any) -> Any:
@@ -183,8 +180,18 @@ def _index_tensor(other: Legalization) -> Legalization:
     return legalize
 
 
-def _is_one(size: Any) -> bool:
-    return isinstance(size, tirx.IntImm) and int(size) == 1
+def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> list[Any]:
+    """The shape that indices of several shapes broadcast to."""
+    shape: list[Any] = [1] * max(map(len, shapes))
+    for each in shapes:
+        for d, size in enumerate(reversed(each), 1):
+            shape[-d] = shape[-d] if is_one(size) else size
+    return shape
+
+
+def is_one(size: Any) -> bool:
+    """Returns whether a size is known to be 1."""
+    return isinstance(size, int | tirx.IntImm) and int(size) == 1
 
 
 def _fields(value: relax.Expr, builder: relax.BlockBuilder) -> list[relax.Expr]:
