@@ -20,10 +20,10 @@ namespace distir::support {
 /*! \brief True if a character is a control character, separates lines, changes the direction or the
  * shape of text, is a mark or tag that nobody sees, or is none. */
 inline bool IsControl(uint32_t code) {
-  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E ||
-         code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
-         (code >= 0x2066 && code <= 0x206F) || code == 0xFEFF ||
-         (code >= 0xFFF9 && code <= 0xFFFB) || code == 0xFFFE || code == 0xFFFF ||
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xAD || code == 0x61C ||
+         code == 0x180E || code == 0x200B || code == 0x200E || code == 0x200F ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2060 && code <= 0x206F) ||
+         code == 0xFEFF || (code >= 0xFFF9 && code <= 0xFFFB) || code == 0xFFFE || code == 0xFFFF ||
          (code >= 0xE0000 && code <= 0xE007F);
 }
 

@@ -13,7 +13,7 @@ MARK = "EVIL"
 NAMES = {
     "all at once": f"w\n{MARK}()\r\x1b[2J\x9b1m\u202e\u2028\"'\\<evil/a='b'>&--></script>$x_{{",
     "others at once": (
-        f"w\r{MARK}()\n\x1b]8;;http://evil\x1b\\\a\v\f\x1c\x85\u2029\u206a\ufeff\ufff9\U000e0041"
+        f"w\r{MARK}()\n\x1b]8;;http://evil\x1b\\\a\v\f\x1c\x85\xad\u200b\u2029\u2060\u206a\ufeff\ufff9\U000e0041"
         '\uffff"""[bold]]]></style><!--<evil>%s%n{0}\\N{DASH}\\'
     ),
     "a million letters": f"w\n{MARK}" + "w" * 1_000_000,

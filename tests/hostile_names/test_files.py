@@ -75,7 +75,10 @@ def test_names_of_an_onnx_model(folder, capsys):
         [helper.make_tensor_value_info(f"y{NAME}", kind, [8, 8])],
         [helper.make_tensor(f"w{NAME}", kind, [8, 8], [0.5] * 64)],
     )
-    onnx.save(helper.make_model(graph), "model.onnx")
+    model = helper.make_model(graph, doc_string=NAME, producer_name=NAME, domain=NAME)
+    helper.set_model_props(model, {NAME: NAME})
+    graph.node[0].doc_string = graph.doc_string = NAME
+    onnx.save(model, "model.onnx")
     sharded = ("--mesh", "tp=2", "--plan", "plan.json")
     Path("plan.json").write_text(json.dumps({"(?s)w.*": [None, "tp"]}))
     text = printed(capsys, "partition", "model.onnx", *sharded, "--phase", "propagated")
@@ -84,6 +87,22 @@ def test_names_of_an_onnx_model(folder, capsys):
     check_terminal(printed(capsys, "report", "model.onnx", *sharded))
     Path("plan.json").write_text(json.dumps({NAME: [None, "tp"]}))
     check_terminal(printed(capsys, "report", "model.onnx", *sharded))
+
+
+def test_locations_of_a_stablehlo_module(folder):
+    """Names and places of operations, which errors give as the user's own."""
+    name = "".join(f"\\{byte:02X}" for byte in NAME.encode())
+    text = f"""module @"{name}" {{
+      func.func public @main(%x: tensor<4x8xf32> loc("{name}")) -> tensor<4x8xf32> {{
+        %0 = stablehlo.custom_call @"{name}"(%x)
+          : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("{name}"("{name}":1:2))
+        return %0 : tensor<4x8xf32>
+      }}
+    }}"""
+    with pytest.raises(ValueError, match="cannot be imported") as refusal:
+        dx.interop.jax.from_stablehlo(text)
+    for line in str(refusal.value).splitlines():
+        check_terminal(line)
 
 
 @pytest.mark.parametrize("name", [NAME, "a\udcff\x1b[2J", NAMES["a million letters"]])

@@ -134,6 +134,45 @@ def test_every_result_that_has_a_view(tmp_path):
         assert not {each.__name__ for each in registered - seen}
 
 
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_pass_of_a_user(kind, tmp_path):
+    """Its name, what it counts and why it skips: in reports, logs, lists, dumps and errors."""
+    name = NAMES[kind]
+
+    @dx.pipelines.register_pass(name, phase="lowered")
+    def leave_it(mod, matches, *, fails: bool = False):
+        matches.add(name)
+        matches.skip(name, name)
+        return name if fails else mod
+
+    written = io.StringIO()
+    logger, handler = logging.getLogger("distir_ext.passes"), logging.StreamHandler(written)
+    try:
+        pipeline = dx.pipelines.load({"passes": {name: {}}})
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        with dx.pass_reports() as reports:
+            dx.lower(annotated(module()), pipeline=pipeline, dump_dir=tmp_path)
+        (report,) = [each for each in reports if each.name == name]
+        for text in (str(report), repr(report), str(pipeline), *written.getvalue().splitlines()):
+            check_terminal(text)
+        for text in (report._repr_html_(), pipeline._repr_html_()):
+            check_html(text)
+        assert len(list(tmp_path.glob("*.py"))) > 3
+        for file in tmp_path.iterdir():
+            check_terminal(file.name)
+            (check_html if file.suffix == ".html" else check_python)(file.read_text())
+        failing = dx.pipelines.load({"passes": {name: {"fails": True}}})
+        with pytest.raises(TypeError, match="returned a str") as failure:
+            dx.lower(annotated(module()), pipeline=failing)
+        check_terminal(str(failure.value))
+        assert len(str(failure.value)) < 2000
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+        dx.pipelines.unregister_pass(name)
+
+
 def test_every_public_function_has_names_as_text_in_its_errors():
     """Functions by which users come in make text of what errors say (`short_tracebacks`)."""
     of_us = short_tracebacks(lambda: None).__code__

@@ -21,6 +21,7 @@ import tvm_ffi
 
 from distir_ext.text.display import Shown
 from distir_ext.text.errors.logs import package_logger
+from distir_ext.text.printable import message_text
 
 _LOGGER = package_logger("distir_ext.passes")
 
@@ -56,7 +57,7 @@ class PassReport(Shown):
         return sum(count for reasons in self.skipped.values() for count in reasons.values())
 
     def __str__(self) -> str:
-        return f"{self.name}: {self._details()}"
+        return message_text(f"{self.name}: {self._details()}")
 
     def _details(self) -> str:
         done = ", ".join(f"{count} {what}" for what, count in self.done.items())

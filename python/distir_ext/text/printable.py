@@ -9,8 +9,8 @@ from collections.abc import Iterable
 # changes the direction or the shape of text that follows, tags and marks that nobody sees, halves
 # of characters, which no file can be given, and what XML has no place for.
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
-    "\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
 LONGEST = 400
 """Most characters of a name that messages, tables and pictures show."""

@@ -58,6 +58,15 @@ def test_a_model_of_transformers_needs_its_ids_only():
     assert (1, 1, 8, 8) in square
 
 
+@pytest.mark.parametrize("name", ['a"); print("b', "a\\", "a\nb", "class"])
+def test_names_that_torch_would_run_are_refused(name):
+    model = torch.nn.Sequential()
+    model.add_module(name, torch.nn.Linear(8, 8))
+    with pytest.raises(ValueError, match="torch writes the name of the weight") as refusal:
+        import_model(model.eval(), torch.zeros(4, 8))
+    assert str(refusal.value).isprintable()
+
+
 def test_a_model_is_configured_as_before():
     model = models.mixtral()
     before = copy.deepcopy(model.config.to_dict()), model.config._attn_implementation

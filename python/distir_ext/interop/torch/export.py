@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import keyword
 import logging
 import sys
 import warnings
@@ -123,13 +124,27 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
     Products stay what they are: decomposed, they would merge the batch with other dimensions, which
     can then no longer be sharded apart.
+
+    Raises:
+        ValueError: torch would read the name of a weight's module as code.
     """
+    for name in (*program.state_dict, *program.constants):
+        if any(map(_is_code, name.split("."))):
+            raise ValueError(
+                f"torch writes the name of the weight {name!r} into a program that it runs; "
+                "names of modules have no quotes, backslashes or control characters, and are no "
+                "keywords of Python"
+            )
     table = torch.export.default_decompositions()
     for operator in _KEPT:
         table.pop(operator, None)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         return program.run_decompositions(table)
+
+
+def _is_code(name: str) -> bool:
+    return keyword.iskeyword(name) or not name.isprintable() or not {*'"\\'}.isdisjoint(name)
 
 
 def is_from_transformers(model: torch.nn.Module) -> bool:
