@@ -168,7 +168,7 @@ PASSES_REFUSE = {
 # Passes whose result no session can run, so that we refuse what they leave.
 WE_REFUSE = {
     "BundleModelParams": (("lowered", "called"), "parameters"),
-    "BindSymbolicVars": (("lowered", "called"), "rows"),
+    "BindSymbolicVars": (("padded", "legalized", "optimized", "lowered", "called"), "rows"),
     "CallTIRRewrite": (("annotated", "lowered", "called"), "in a dataflow block"),
     "KillAfterLastUse": (EVERYWHERE, "ends the life"),
     "LazyGetInput": (EVERYWHERE, "fget_param"),

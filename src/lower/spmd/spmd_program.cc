@@ -20,6 +20,7 @@
 #include "ir/make_operators.h"
 #include "ir/notes.h"
 #include "ir/rewriter.h"
+#include "ir/size_text.h"
 #include "ir/symbolic.h"
 #include "lower/local/local_shardings.h"
 #include "lower/spmd/local_collective.h"
@@ -85,10 +86,18 @@ class SpmdRewriter : public ir::FunctionRewriter {
   }
 
   /*! \brief Its last parameter is sizes already: padded dimensions do not define them. */
-  static void SplitOffSizes(SpmdProgram* worker) {
+  void SplitOffSizes(SpmdProgram* worker) const {
     const ir::NodeArray<ir::Var>& params = worker->function.params();
     const auto type = ir::ShapeType::Cast(params[params.size() - 1].ty());
-    for (const ir::Expr& size : *type.values()) worker->sizes.push_back(ir::Var::Cast(size).name());
+    for (const ir::Expr& size : *type.values()) {
+      const ir::Var var = ir::Var::Cast(size);
+      if (!var.defined()) {
+        TVM_FFI_THROW(ValueError) << "`" << name_ << "` is padded for any number of a symbolic "
+                                  << "size, which a pass has made " << ir::SizeText(size)
+                                  << " since; run it before PropagateSharding";
+      }
+      worker->sizes.push_back(var.name());
+    }
     worker->params.pop_back();
   }
 
