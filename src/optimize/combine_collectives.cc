@@ -6,13 +6,16 @@
 //
 // Combined collectives have the same kind, device mesh, axes, reduction and element type, and
 // together at most Options::combine_bytes of arguments; above that, time is bandwidth, and
-// combining only costs copies. Candidates are independent if equally many collectives lie on the
-// longest way to each; since every way between two levels leads upwards, combining within a level
-// makes no cycle. Bindings keep their order, except that what a combined collective needs comes
-// before it.
+// combining only costs copies. A collective has a level, above those of all collectives on a way to
+// it; since every way between two levels leads upwards, combining within a level makes no cycle. It
+// is the number of collectives on the longest way to it, or a later one at which it can be
+// combined, below those of all that need it. Bindings keep their order, except that what a combined
+// collective needs comes before it.
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -55,14 +58,21 @@ class Combining {
     int segment, level;
   };
   using Axes = std::vector<std::tuple<int, int64_t, int64_t>>;
-  using Key = std::tuple<int, int, mesh::CollectiveKind, const ffi::Object*, Axes, mesh::Reduction,
-                         int, int>;
+  using Key =
+      std::tuple<int, mesh::CollectiveKind, const ffi::Object*, Axes, mesh::Reduction, int, int>;
+  struct Small {
+    EditableBinding* binding;
+    Key key;
+    double bytes;
+    bool is_small;
+  };
 
   void RunBlock(Block* block) {
     groups_.clear();
     group_of_.clear();
     positions_ = PointerMap<Position>();
-    std::map<Key, Group*> open;
+    std::vector<Small> candidates;
+    std::vector<EditableBinding*> movable;  // all but barriers
     int segment = 0;
     for (const auto& each : block->bindings) {
       EditableBinding* binding = each.get();
@@ -70,25 +80,18 @@ class Combining {
         segment += 2;  // a segment of its own is between: nothing moves past it
         continue;
       }
+      movable.push_back(binding);
       int level = LevelOf(binding, segment);
       auto step = Candidate(binding);
       positions_[binding] = {segment, level + (step ? 1 : 0)};
       if (!step) continue;
       auto type = ir::DTensorType::Cast(binding->var.ty());
       double bytes = LocalBytes(type.tensor_ty(), step->source);
-      if (bytes * 2 > static_cast<double>(program_.options.combine_bytes)) {
-        tally_.Skip("too large");
-        continue;
-      }
-      Group*& group = open[KeyOf(binding, *step, segment, level)];
-      if (group == nullptr ||
-          group->bytes + bytes > static_cast<double>(program_.options.combine_bytes)) {
-        groups_.push_back(std::make_unique<Group>());
-        group = groups_.back().get();
-      }
-      group->members.push_back(binding);
-      group->bytes += bytes;
+      const bool is_small = bytes * 2 <= static_cast<double>(program_.options.combine_bytes);
+      if (!is_small) tally_.Skip("too large");
+      candidates.push_back({binding, KeyOf(binding, *step, segment), bytes, is_small});
     }
+    Assign(candidates, movable);
     bool any = false;
     for (const auto& group : groups_) {
       if (group->members.size() < 2) continue;
@@ -97,6 +100,60 @@ class Combining {
       for (EditableBinding* member : group->members) group_of_[member] = group.get();
     }
     if (any) Write(block);
+  }
+
+  /*! \brief Puts collectives into groups, those of the highest levels first. Each may be at its own
+   * level, or at a later one that is before all that read it; of the groups there that have room
+   * for it, it joins the smallest, of which least is copied. */
+  void Assign(const std::vector<Small>& candidates, const std::vector<EditableBinding*>& movable) {
+    constexpr int kLast = std::numeric_limits<int>::max();
+    std::unordered_map<const EditableBinding*, const Small*> small_of;
+    for (const Small& each : candidates) small_of[each.binding] = &each;
+    // What reads a collective comes before it.
+    std::vector<EditableBinding*> order(movable.rbegin(), movable.rend());
+    std::stable_sort(order.begin(), order.end(), [&](EditableBinding* a, EditableBinding* b) {
+      const int level_a = positions_.Find(a)->level, level_b = positions_.Find(b)->level;
+      return level_a != level_b ? level_a > level_b : small_of.count(a) < small_of.count(b);
+    });
+    std::unordered_map<const EditableBinding*, int> latest;  // levels at which it has to be known
+    std::map<Key, std::map<int, Group*>> open;
+    for (EditableBinding* binding : order) {
+      int needed = latest.try_emplace(binding, kLast).first->second;
+      if (auto small = small_of.find(binding); small != small_of.end())
+        needed = LevelIn(&open[small->second->key], *small->second, needed) - 1;
+      const int segment = positions_.Find(binding)->segment;
+      VisitOperands(binding, [&](EditableBinding* definition) {
+        const Position* found = positions_.Find(definition);
+        if (found == nullptr || found->segment != segment) return;
+        int& of_operand = latest.try_emplace(definition, kLast).first->second;
+        of_operand = std::min(of_operand, needed);
+      });
+    }
+    for (const auto& group : groups_) std::reverse(group->members.begin(), group->members.end());
+  }
+
+  /*! \brief The level of a collective, which joins a group or begins one if it is small. */
+  int LevelIn(std::map<int, Group*>* groups, const Small& small, int latest) {
+    const int own = positions_.Find(small.binding)->level;
+    if (!small.is_small) return own;
+    int level = -1;
+    for (auto it = groups->lower_bound(own); it != groups->end() && it->first <= latest;) {
+      const double bytes = it->second->bytes;
+      const bool is_full =
+          bytes + small.bytes > static_cast<double>(program_.options.combine_bytes);
+      if (!is_full && (level < 0 || bytes < groups->at(level)->bytes)) level = it->first;
+      it = is_full ? groups->erase(it) : std::next(it);
+    }
+    if (level >= 0) {
+      Group* group = groups->at(level);
+      group->members.push_back(small.binding);
+      group->bytes += small.bytes;
+      return level;
+    }
+    groups_.push_back(std::make_unique<Group>());
+    *groups_.back() = {{small.binding}, small.bytes};
+    (*groups)[own] = groups_.back().get();
+    return own;
   }
 
   /*! \brief The most collectives on a way to this binding within its segment. */
@@ -129,7 +186,7 @@ class Combining {
     return step;
   }
 
-  Key KeyOf(const EditableBinding* binding, const Resharding& step, int segment, int level) {
+  Key KeyOf(const EditableBinding* binding, const Resharding& step, int segment) {
     auto type = ir::DTensorType::Cast(binding->var.ty());
     mesh::AxisList axes = step.source.partial;
     if (axes.empty()) {
@@ -143,10 +200,13 @@ class Combining {
     for (int axis : dialect::ReduceAxes(ir::Call::Cast(binding->value)))
       key.emplace_back(axis, 0, 0);
     DLDataType dtype = type.tensor_ty().dtype();
-    return {segment,        level,
-            step.kind,      type.device_mesh().get(),
-            std::move(key), step.source.reduction,
-            dtype.code,     dtype.bits * dtype.lanes};
+    return {segment,
+            step.kind,
+            type.device_mesh().get(),
+            std::move(key),
+            step.source.reduction,
+            dtype.code,
+            dtype.bits * dtype.lanes};
   }
 
   // ---- writing

@@ -1,5 +1,7 @@
 """Combines small collectives of one kind into one collective."""
 
+import re
+
 import pytest
 import tvm
 from tests.meshes import meshes
@@ -89,6 +91,40 @@ def test_one_that_needs_another_is_not_combined_with_it():
             return e
 
     assert_optimizes(Before, Before, NAME)
+
+
+def test_one_that_is_read_late_waits_for_another():
+    """It joins the smallest; one that is read before that cannot wait."""
+
+    @I.ir_module
+    class Before:
+        I.module_global_infos(meshes((4,)))
+
+        @R.function
+        def main(
+            x: R.DTensor((8, 8), "float32", "mesh[0]", "S[1]"),
+            y: R.DTensor((8, 4, 6), "float32", "mesh[0]", "S[0]"),
+            w: R.DTensor((8, 8), "float32", "mesh[0]", "S[0]"),
+        ):
+            R.func_attr({"distir.explicit_reductions": True})
+            with R.dataflow():
+                p = R.sum(y, axis=[0])
+                q = R.dist.all_reduce(p, "mesh[0]", "R", reduce_axes=[0], reduction="sum")
+                s = R.sum(x, axis=[1])
+                t = R.dist.all_reduce(s, "mesh[0]", "R", reduce_axes=[0], reduction="sum")
+                a = R.matmul(x, w)
+                b = R.dist.all_reduce(a, "mesh[0]", "R", reduce_axes=[0], reduction="sum")
+                c = R.dist.slice(b, "mesh[0]", "S[1]")
+                u = R.add(c, t)
+                d = R.sum(u, axis=[1])
+                e = R.dist.all_reduce(d, "mesh[0]", "R", reduce_axes=[0], reduction="sum")
+                r = R.exp(q)
+                R.output(e, r)
+            return (e, r)
+
+    result = optimized(Before, NAME)
+    assert tally(result, NAME).matched == 2
+    assert re.findall(r"R\.dist\.all_reduce\(\((.*?)\)", result.script()) == ["s, a", "p, d"]
 
 
 def test_interleaved_kinds_make_no_cycle():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import distir_ext as dx
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -17,6 +19,18 @@ def example():
         yield importlib.import_module("train")
     finally:
         sys.path.remove(str(EXAMPLES))
+
+
+def test_collectives_of_a_step_are_as_few_as_documented(example):
+    """Those of docs/training.md."""
+    gpt, counts = example.gpt, {}
+    config = gpt.Config(width=64, layers=2)
+    step = dx.train_step(gpt.forward(config, 16), "cross_entropy", "adamw", clip=1.0)
+    for plan in ("dp", "zero1", "fsdp", "tp", "dp_tp"):
+        axes, entries = gpt.PLANS[plan]
+        lowered = dx.lower(dx.annotate(step, dx.Mesh(**axes), entries))
+        counts[plan] = sum(each.count for each in dx.analysis.collectives(lowered))
+    assert counts == {"dp": 1, "zero1": 3, "fsdp": 3, "tp": 13, "dp_tp": 15}
 
 
 @pytest.mark.large
