@@ -82,3 +82,64 @@ def test_fully_sharded_weights_save_memory_where_gathers_are_not_combined():
         for plan in ({**DATA, WEIGHTS: ("dp", None)}, DATA)
     ]
     assert peaks[0] < peaks[1] / 2
+
+
+def fsdp2_sends(devices):
+    """Collectives of a step of torch's FSDP2 by kind, and what a device sends by ring factors."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import torch.distributed as distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = torch.nn.Linear(WIDTH, 4 * WIDTH, bias=False)
+            self.down = torch.nn.Linear(4 * WIDTH, WIDTH, bias=False)
+
+        def forward(self, h):
+            return h + self.down(torch.nn.functional.gelu(self.up(h)))
+
+    found = {}
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            for kind in ("allgather_base", "reduce_scatter_base"):
+                if func.name() == f"c10d::_{kind}_":
+                    whole = max(args[0].nbytes, args[1].nbytes)
+                    count, sent = found.get(kind, (0, 0))
+                    found[kind] = count + 1, sent + whole * (devices - 1) // devices
+            return func(*args, **(kwargs or {}))
+
+    distributed.init_process_group("fake", rank=0, world_size=devices, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (devices,))
+        model = torch.nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        for each in (*model, model):
+            fully_shard(each, mesh=mesh)
+        x, target = torch.ones(2, BATCH // devices, WIDTH)
+        with Counting():
+            torch.nn.functional.mse_loss(model(x), target).backward()
+    finally:
+        distributed.destroy_process_group()
+    return found
+
+
+@pytest.mark.large
+@pytest.mark.filterwarnings("ignore")  # of hooks of inputs that need no gradient
+def test_fully_sharded_steps_send_no_more_than_torch_does():
+    """A layer's weights are gathered forward and backward, and its gradients scattered once."""
+    theirs = fsdp2_sends(4)
+    assert theirs == {
+        "allgather_base": (2 * LAYERS, 2 * LAYERS * 2 * MATRIX * 3 // 4),
+        "reduce_scatter_base": (LAYERS, LAYERS * 2 * MATRIX * 3 // 4),
+    }
+    plan = {**DATA, WEIGHTS: ("dp", None)}
+    lowered = dx.lower(dx.annotate(step(), dx.Mesh(dp=4), plan))
+    for kind, name in (("all_gather", "allgather_base"), ("reduce_scatter", "reduce_scatter_base")):
+        ours = [each for each in dx.analysis.collectives(lowered) if each.kind == kind]
+        count, sent = theirs[name]
+        assert 0 < sum(each.count for each in ours) <= count
+        assert 0 < sum(each.count * each.bytes_per_device for each in ours) <= sent
