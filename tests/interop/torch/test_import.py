@@ -58,6 +58,25 @@ def test_a_model_of_transformers_needs_its_ids_only():
     assert (1, 1, 8, 8) in square
 
 
+def test_buffers_of_bfloat16_whose_memory_tvm_cannot_share():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            table = torch.arange(12.0).reshape(3, 4).to(torch.bfloat16)
+            self.register_buffer("turned", table.t())
+            self.register_buffer("row", table.ravel()[1:4])
+
+        def forward(self, x):
+            return x @ self.turned + self.row
+
+    x = torch.ones(2, 4, dtype=torch.bfloat16)
+    mod, params = import_model(Model().eval(), x)
+    exe = dx.build(dx.annotate(mod, dx.Mesh(tp=2), {"x": (None, "tp")}))
+    with dx.Session(2) as session:
+        found = torch.from_dlpack(session.load(exe, params=params)["main"](x))
+    assert torch.equal(found, Model()(x))
+
+
 @pytest.mark.parametrize("name", ['a"); print("b', "a\\", "a\nb", "class"])
 def test_names_that_torch_would_run_are_refused(name):
     model = torch.nn.Sequential()

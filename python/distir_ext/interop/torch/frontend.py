@@ -82,6 +82,9 @@ class _Importer(ExportedProgramImporter):
         # Parameters become inputs: their values are copied for an attribute that is dropped.
         if isinstance(value, torch.nn.Parameter):
             value = torch.zeros(())
+        elif value.layout == torch.strided:
+            # TVM takes what it can share, and all else by way of NumPy, which has no bfloat16.
+            value = value.detach().clone(memory_format=torch.contiguous_format)
         return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(value)
 
     def _refuse_unknown(self, program: torch.export.ExportedProgram) -> None:

@@ -1,0 +1,1 @@
+"""Operators and blocks in torch and in JAX."""
