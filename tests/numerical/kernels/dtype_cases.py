@@ -14,7 +14,7 @@ from .test_values import numpy_dtype
 
 
 def _bounds(*numbers: int) -> relax.Expr:
-    return relax.const(np.asarray(numbers, "int64"))
+    return relax.const(np.asarray(numbers, "int64"), "int64")
 
 
 DATA_DEPENDENT = (

@@ -12,6 +12,13 @@ from tvm.relax.op import nn
 from ..case import Case, Operand
 
 
+def dequantized(x: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int) -> np.ndarray:
+    shape = [1] * x.ndim
+    if scale.ndim:
+        shape[axis] = -1
+    return (x.astype("float64") - zero.reshape(shape)) * scale.reshape(shape)
+
+
 def quantization() -> Iterator[Case]:
     for shape, axis, letters, vector in (
         ((8, 12), 1, "ab", "b"),
@@ -36,6 +43,7 @@ def quantization() -> Iterator[Case]:
                 (Operand(shape, letters, target), Operand(length, vector, values="positive"), zero),
                 (letters,),
                 lambda x, s, z, axis=axis: R.dequantize(x, s, z, axis, "float32"),
+                numpy=lambda x, s, z, axis=axis: dequantized(x, s, z, axis),
             )
     yield Case(
         "relax.quantize",

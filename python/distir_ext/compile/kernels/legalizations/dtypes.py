@@ -82,6 +82,9 @@ _COMPUTED_IN: dict[str, dict[str, str]] = {
 }
 """The dtype in which TVM has a kernel, by operator and dtype of its first operand."""
 
+_WIDER_THAN_STATED = ("nn.batch_norm", "image.grid_sample", "grad.avg_pool2d_backward")
+"""Operators whose kernels give results of a wider dtype than the call's, in some dtypes."""
+
 _OF_BOOL = {
     "relax.add": relax_op.logical_or,
     "relax.multiply": relax_op.logical_and,
@@ -114,6 +117,8 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
         others: Legalisations by operator, of the dtypes that they know.
     """
     made = dict(others)
+    for name in (f"relax.{each}" for each in _WIDER_THAN_STATED):
+        made[name] = _as_stated(_default(made, name))
     for name, dtypes in _COMPUTED_IN.items():
         made[name] = _converted(_default(made, name), dtypes)
     for name, logic in _OF_BOOL.items():
@@ -166,6 +171,19 @@ def _converted(other: Legalization, dtypes: Mapping[str, str]) -> Legalization:
             for arg in call.args
         ]
         return _of_arguments(builder, call, args, other)
+
+    return legalize
+
+
+def _as_stated(other: Legalization) -> Legalization:
+    """The results of a kernel in the dtypes of the call."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        value = builder.emit(other(builder, call))
+        fields = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
+        made = value.ty.fields if isinstance(call.ty, relax.TupleType) else [value.ty]
+        is_same = all(str(a.dtype) == str(b.dtype) for a, b in zip(fields, made, strict=True))
+        return value if is_same else _in_type(builder, value, call.ty)
 
     return legalize
 
