@@ -129,24 +129,30 @@ ir::Expr Normalized(const ir::Expr& x, const std::vector<int>& dims, double epsi
   return w->Cast(Scaled(centred, centred, dims, epsilon, w), DtypeOf(x));
 }
 
-ir::Expr Affine(const ir::Expr& x, const ir::Expr& gamma, const ir::Expr& beta,
-                const std::vector<bool>& dims, Writer* w) {
-  return w->Write(ir::make::kAdd, w->Write(ir::make::kMultiply, x, Aligned(gamma, dims, w)),
-                  Aligned(beta, dims, w));
+/*! \brief x * gamma + beta, without what the call says to leave out; both have `dims` of x. */
+ir::Expr Affine(const DecomposedCall& call, ir::Expr x, const ir::AttrField& scale,
+                const ir::AttrField& center, const std::vector<bool>& dims, Writer* w) {
+  if (scale.Bool(call.attrs()))
+    x = w->Write(ir::make::kMultiply, x, Aligned(w->Named(call.arg(1)), dims, w));
+  if (center.Bool(call.attrs()))
+    x = w->Write(ir::make::kAdd, x, Aligned(w->Named(call.arg(2)), dims, w));
+  return x;
 }
 
 ir::Expr DecomposeLayerNorm(const DecomposedCall& call, Writer* w) {
   ir::Expr x = call.arg(0);
   std::vector<bool> axes = AxisMask(ir::attrs::kLayerNormAxes(call.attrs()), RankOf(x));
   double epsilon = ir::attrs::kLayerNormEpsilon(call.attrs()).cast<double>();
-  return Affine(Normalized(x, Marked(axes), epsilon, w), call.arg(1), call.arg(2), axes, w);
+  return Affine(call, Normalized(x, Marked(axes), epsilon, w), ir::attrs::kLayerNormScale,
+                ir::attrs::kLayerNormCenter, axes, w);
 }
 
 ir::Expr DecomposeRmsNorm(const DecomposedCall& call, Writer* w) {
   std::vector<bool> axes = AxisMask(ir::attrs::kRMSNormAxes(call.attrs()), RankOf(call.arg(0)));
   double epsilon = ir::attrs::kRMSNormEpsilon(call.attrs()).cast<double>();
-  ir::Expr x = w->Cast(call.arg(0), kFloat32);
-  ir::Expr weight = Aligned(w->Cast(call.arg(1), kFloat32), axes, w);
+  const DLDataType wide = Wide(DtypeOf(call.arg(0)));
+  ir::Expr x = w->Cast(call.arg(0), wide);
+  ir::Expr weight = Aligned(w->Cast(call.arg(1), wide), axes, w);
   ir::Expr scaled = Scaled(x, x, Marked(axes), epsilon, w);
   return w->Cast(w->Write(ir::make::kMultiply, scaled, weight), DtypeOf(call.arg(0)));
 }
@@ -164,7 +170,8 @@ ir::Expr DecomposeInstanceNorm(const DecomposedCall& call, Writer* w) {
   int channel = NormalizeAxis(ir::attrs::kInstanceNormChannelAxis.Int(call.attrs(), 1), rank);
   std::vector<int> axes = Marked(AxisMask(ir::attrs::kInstanceNormAxes(call.attrs()), rank));
   double epsilon = ir::attrs::kInstanceNormEpsilon(call.attrs()).cast<double>();
-  return Affine(Normalized(x, axes, epsilon, w), call.arg(1), call.arg(2), Only(channel, rank), w);
+  return Affine(call, Normalized(x, axes, epsilon, w), ir::attrs::kInstanceNormScale,
+                ir::attrs::kInstanceNormCenter, Only(channel, rank), w);
 }
 
 // The groups of channels become a dimension of their own. With fewer groups than devices, a part of
@@ -185,7 +192,8 @@ ir::Expr DecomposeGroupNorm(const DecomposedCall& call, Writer* writer) {
   double epsilon = ir::attrs::kGroupNormEpsilon(call.attrs()).cast<double>();
   ir::Expr normalized =
       w->Reshape(Normalized(grouped, dims, epsilon, w), ir::ShapeOf(TensorTypeOf(x)));
-  return Affine(normalized, w->Named(call.arg(1)), w->Named(call.arg(2)), Only(channel, rank), w);
+  return Affine(call, normalized, ir::attrs::kGroupNormScale, ir::attrs::kGroupNormCenter,
+                Only(channel, rank), w);
 }
 
 /*! \brief (1 - momentum) * moving + momentum * observed. */

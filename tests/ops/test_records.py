@@ -227,11 +227,18 @@ KERNELS = {
     "compile/kernels/legalizations/conversions.py": {"relax.astype"},
     "compile/kernels/legalizations/division.py": {"relax.floor_divide", "relax.floor_mod"},
     "compile/kernels/legalizations/dtypes.py": relax_names(
-        "abs acos acosh add asin asinh atan atan2 ceil clip cosh equal floor floor_divide "
-        "floor_mod greater greater_equal isfinite isinf isnan less less_equal log_add_exp "
-        "logical_not max maximum mean min minimum mod multiply negative nn.layer_norm nn.leakyrelu "
-        "nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.relu not_equal power round sign sinh square "
-        "trunc"
+        "abs acos acosh add asin asinh atan atan2 ceil clip cosh dequantize equal floor "
+        "floor_divide floor_mod grad.avg_pool2d_backward grad.max_pool2d_backward greater "
+        "greater_equal image.grid_sample index_put isfinite isinf isnan layout_transform less "
+        "less_equal log_add_exp logical_not max maximum mean min minimum mod multiply negative "
+        "nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.batch_norm nn.instance_norm nn.layer_norm "
+        "nn.leakyrelu nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.relu not_equal power round "
+        "scatter_elements scatter_nd sign sinh square trunc "
+        "vision.all_class_non_max_suppression vision.non_max_suppression vision.roi_align "
+        "vision.roi_pool"
+    ),
+    "compile/kernels/legalizations/norms.py": relax_names(
+        "nn.group_norm nn.instance_norm nn.layer_norm nn.rms_norm"
     ),
     "compile/integer_division.py": relax_names("divide floor_divide floor_mod mod"),
     "compile/kernels/legalizations/not_a_number.py": relax_names(

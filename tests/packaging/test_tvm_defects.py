@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, s_tir
 from tvm.relax.op import _op_gradient
 from tvm.script.parser import ir as I
 from tvm.script.parser import relax as R
@@ -46,7 +46,7 @@ def test_disco_is_not_imported(tmp_path):
 
 BRANCHES = """
 import numpy as np, tvm
-from tvm import relax
+from tvm import relax, s_tir
 from tvm.script.parser import ir as I, relax as R
 @I.ir_module
 class Branches:
@@ -177,6 +177,8 @@ def computed(make, *arrays):
 VALUES = np.array([[np.nan, 1, -2, np.inf], [-np.inf] * 4], "float32")
 HALVES = np.array([[1, -2, 3, 0, -5, 2]], ml_dtypes.bfloat16)
 
+FOURS = relax.const(np.full(2, 4, "float32"))
+
 WRONG = {
     "sort of bfloat16": (lambda x: relax.op.sort(x, 1), np.sort, HALVES),
     "sort of NaN": (lambda x: relax.op.sort(x, 1), np.sort, VALUES),
@@ -214,6 +216,26 @@ WRONG = {
         lambda x: x // np.float32(0.1),
         np.ones((1, 1), "float32"),
     ),
+    "norm without scale": (
+        lambda x: relax.op.nn.layer_norm(x, FOURS, FOURS, [-1], 0.0, False, False),
+        lambda x: np.array([[-1.0, 1.0]]),
+        np.array([[1.0, 3.0]], "float32"),
+    ),
+    "rms_norm of float64": (
+        lambda x: relax.op.nn.rms_norm(x, relax.const(np.full(1, 0.1), "float64"), [-1], 0.0),
+        lambda x: np.full((1, 1), 0.1),
+        np.ones((1, 1)),
+    ),
+    "avg_pool of int8": (
+        lambda x: relax.op.nn.avg_pool1d(x, 2),
+        lambda x: np.array([[[127]]]),
+        np.array([[[127, 127]]], "int8"),
+    ),
+    "dequantize of float8": (
+        lambda x: relax.op.dequantize(x, relax.const(1.0), relax.const(0, "int8"), -1),
+        lambda x: np.array([[0.5]]),
+        np.array([[0.5]], ml_dtypes.float8_e5m2),
+    ),
     "median of all": (
         lambda x: relax.op.median(x, keepdims=True),
         lambda x: np.ones((1, 1)),
@@ -245,13 +267,23 @@ NO_KERNEL = {
     "isnan of bfloat16": (relax.op.isnan, HALVES),
     "mod of bfloat16": (lambda x: relax.op.mod(x, x), HALVES),
     "negative of uint8": (relax.op.negative, np.ones((2, 3), "uint8")),
+    "instance_norm of float64": (
+        lambda x: relax.op.nn.instance_norm(
+            x, relax.const(np.ones(3), "float64"), relax.const(np.ones(3), "float64"), 1, [2]
+        ),
+        np.ones((2, 3, 4)),
+    ),
+    "layout_transform of bool": (
+        lambda x: relax.op.layout_transform(x, lambda i, j: (j, i)),
+        np.ones((2, 3), "bool"),
+    ),
     "power of int32": (lambda x: relax.op.power(x, x), np.ones((2, 3), "int32")),
 }
 
 
 def test_dtypes_have_no_kernel():
     for make, x in NO_KERNEL.values():
-        with pytest.raises((tvm.error.InternalError, TypeError)):
+        with pytest.raises((tvm.error.InternalError, TypeError, s_tir.schedule.ScheduleError)):
             computed(make, x)
 
 

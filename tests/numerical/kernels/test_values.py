@@ -261,6 +261,14 @@ def test_means_logic_and_bounds_of_integers():
                     [data],
                 )
             )
+        cases.append(
+            (
+                f"avg_pool1d {dtype}",
+                lambda x: R.nn.avg_pool1d(R.expand_dims(x, 1), 2, 2),
+                lambda x: x.astype("int64").reshape(4, 1, 3, 2).sum(-1) // 2,
+                [data],
+            )
+        )
         pair = [drawn(dtype), drawn(dtype, seed=1)]
         for name in ("logical_and", "logical_or", "logical_xor"):
             cases.append((f"{name} {dtype}", getattr(R, name), getattr(np, name), pair))
@@ -277,6 +285,7 @@ def test_what_has_no_kernel_is_named():
         (R.square, "bool", 1),
         (R.subtract, "bool", 2),
         (R.matmul, "bool", 2),
+        (R.collapse_sum_like, "bool", 2),
     ):
         data = np.ones((4, 4), dtype)
         with pytest.raises(TypeError, match=rf"{operator.__name__} of {dtype} .*; cast its"):

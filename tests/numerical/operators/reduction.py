@@ -173,39 +173,6 @@ def normalizations() -> Iterator[Case]:
                     if values == "normal"
                     else None,
                 )
-    for shape, axes in (
-        ((8, 12), [-1]),
-        ((8, 4, 6), [1, 2]),
-        ((4, 6, 8), [2]),
-        ((2, 4, 3, 8), [-1]),
-    ):
-        letters = "abcdefgh"[: len(shape)]
-        along = "".join(letters[d] for d in sorted(reduced(len(shape), tuple(axes))))
-        scale = tuple(shape[letters.index(letter)] for letter in along)
-        for dtype, values in (
-            ("float32", "normal"),
-            ("float32", "wide"),
-            ("float16", "normal"),
-            ("float16", "wide"),
-        ):
-            data = Operand(shape, letters, dtype, values)
-            weight = Operand(scale, along, dtype)
-            yield Case(
-                "relax.nn.layer_norm",
-                f"axes={axes} {values} ",
-                (data, weight, weight),
-                (letters,),
-                lambda x, g, b, axes=axes: nn.layer_norm(x, g, b, axes),
-                decomposed=along,
-            )
-            yield Case(
-                "relax.nn.rms_norm",
-                f"axes={axes} {values} ",
-                (data, weight),
-                (letters,),
-                lambda x, w, axes=axes: nn.rms_norm(x, w, axes),
-                decomposed=along,
-            )
 
 
 def cases() -> Iterator[Case]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from distir_ext.interop._lookups import with_bounded_lookups
 from distir_ext.interop.torch import cache_writes, indexing
 from distir_ext.interop.torch.constants import constant_values, without_repetitions
 from distir_ext.interop.torch.marks import OPERATOR
+from distir_ext.interop.torch.operators import CONVERTERS, as_in_torch, promoted
 from distir_ext.interop.torch.sizes import Sizes
 
 Convert = Callable[[fx.Node], Any]
@@ -74,7 +76,10 @@ class _Importer(ExportedProgramImporter):
             "cumsum.default": functools.partial(self._add_up, self.convert_map["cumsum.default"]),
             "slice.Tensor": functools.partial(self._slice_of, self.convert_map["slice.Tensor"]),
         }
-        known = {**computed, **self.convert_map, **own}
+        written: dict[str, Convert] = {
+            name: functools.partial(self._written, convert) for name, convert in CONVERTERS.items()
+        }
+        known = {**computed, **self.convert_map, **written, **own}
         self.convert_map.update({name: self._converting(known[name]) for name in known})
 
     @staticmethod
@@ -92,7 +97,8 @@ class _Importer(ExportedProgramImporter):
         for node in program.graph.nodes:
             if node.op != "call_function" or node in self._constants:
                 continue
-            if _operator(node) not in (*self.convert_map, OPERATOR, cache_writes.OPERATOR):
+            known = (*self.convert_map, *CONVERTERS, OPERATOR, cache_writes.OPERATOR)
+            if _operator(node) not in known:
                 unknown.setdefault(str(node.target), _place(node))
         if unknown:
             listed = ", ".join(f"{name} ({place})" for name, place in unknown.items())
@@ -106,7 +112,9 @@ class _Importer(ExportedProgramImporter):
                 if source.op == "placeholder":
                     self._sizes.learn(source, self.env[source])
             try:
-                result = convert(node)
+                with self._promoted(node):
+                    result = convert(node)
+                result = as_in_torch(result, node.meta.get("val"), self.block_builder.emit)
             except Exception as error:
                 raise ValueError(
                     f"TVM's frontend for PyTorch cannot import {node.target} ({_place(node)}): "
@@ -169,6 +177,22 @@ class _Importer(ExportedProgramImporter):
             return convert(node)
         finally:
             self.env[data] = before
+
+    def _written(self, convert: Callable[..., relax.Expr], node: fx.Node) -> relax.Var:
+        emit = self.block_builder.emit
+        return emit(convert(list(self.retrieve_args(node)), dict(node.kwargs), emit))
+
+    @contextmanager
+    def _promoted(self, node: fx.Node) -> Iterator[None]:
+        """Operands in the dtype in which torch computes a call."""
+        wanted = promoted(node, self.env)
+        before = {each: self.env[each] for each in wanted}
+        for each, dtype in wanted.items():
+            self.env[each] = self.block_builder.emit(relax.op.astype(before[each], dtype))
+        try:
+            yield
+        finally:
+            self.env.update(before)
 
     def _slice_of(self, convert: Convert, node: fx.Node) -> Any:
         # TVM's converter cuts symbolic sizes off where torch knows that there is nothing to cut.

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, tirx
 
 from distir_ext.compile.kernels.expressions import static_sizes
+from distir_ext.compile.kernels.legalizations.dtypes import is_float
 from distir_ext.compile.kernels.legalizations.rewrite_calls import rewrite_calls
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
@@ -70,6 +71,7 @@ def as_products(is_one_kernel: Callable[[relax.Call], bool]) -> tvm.transform.Pa
 
     def rewrite(call: relax.Call) -> relax.Expr:
         is_left = _heads(call.args[0]) is None or _heads(call.args[1]) is None
+        is_left = is_left or not is_float(call.args[0].ty.dtype)  # refused by its legalization
         if is_left or call.attrs.window_size is not None or is_one_kernel(call):
             return call
         return _products(call)
@@ -86,6 +88,7 @@ def _products(call: relax.Call) -> relax.Expr:
     value_depth = value.ty.shape.values[-1]
     group = int(heads) // int(key_heads)
     rows = [batch, key_heads, group, queries]
+    wide = "float64" if str(query.ty.dtype) == "float64" else "float32"
 
     query = relax.op.permute_dims(query, [0, 2, 1, 3])
     query = relax.op.reshape(query, [*rows, depth])
@@ -94,18 +97,18 @@ def _products(call: relax.Call) -> relax.Expr:
         for each, axes in ((key, [0, 2, 3, 1]), (value, [0, 2, 1, 3]))
     )
     scale = 1 / math.sqrt(int(depth)) if call.attrs.scale is None else float(call.attrs.scale)
-    scores = relax.op.matmul(query, key, out_dtype="float32")
-    scores = relax.op.multiply(scores, relax.const(scale, "float32"))
+    scores = relax.op.matmul(query, key, out_dtype=wide)
+    scores = relax.op.multiply(scores, relax.const(scale, wide))
     scores = relax.op.reshape(scores, [batch, heads, queries, keys])
     for each in bias:
-        scores = relax.op.add(scores, relax.op.astype(each, "float32"))
+        scores = relax.op.add(scores, relax.op.astype(each, wide))
     if call.attrs.causal_mask is not None:
         offset = tirx.abs(keys - queries) if call.attrs.causal_mask == "BottomRight" else 0
         ones = relax.op.full([queries, keys], relax.const(1, "int32"), "int32")
         seen = relax.op.astype(relax.op.tril(ones, offset), "bool")
-        scores = relax.op.where(seen, scores, relax.const(-math.inf, "float32"))
+        scores = relax.op.where(seen, scores, relax.const(-math.inf, wide))
     weights = relax.op.reshape(relax.op.nn.softmax(scores), [*rows, keys])
-    mixed = relax.op.matmul(weights, relax.op.astype(value, "float32"))
+    mixed = relax.op.matmul(weights, relax.op.astype(value, wide))
     mixed = relax.op.reshape(
         relax.op.astype(mixed, str(call.ty.dtype)), [batch, heads, queries, value_depth]
     )

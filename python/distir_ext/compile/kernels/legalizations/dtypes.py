@@ -42,25 +42,48 @@ _COMPUTED_IN: dict[str, dict[str, str]] = {
     **{
         f"relax.{name}": {"bfloat16": "float32", **_FLOAT8}
         for name in (
-            *("isnan", "isinf", "isfinite", "nn.layer_norm"),
-            *("power", "log_add_exp"),
+            *("isnan", "isinf", "isfinite", "nn.layer_norm", "nn.instance_norm"),
+            *("power", "log_add_exp", "grad.max_pool2d_backward"),
         )
     },
     **{
         f"relax.{name}": {"float16": "float32", "bfloat16": "float32", **_FLOAT8}
-        for name in ("mod", "floor_mod", "floor_divide")
+        for name in (
+            *("mod", "floor_mod", "floor_divide"),
+            *("vision.non_max_suppression", "vision.all_class_non_max_suppression"),
+        )
     },
     **{
         f"relax.{name}": {"bool": "int8"}
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
     },
-    **{f"relax.scatter_{name}": {"bool": "int8"} for name in ("elements", "nd")},
+    **{
+        f"relax.{name}": {"bool": "int32"}
+        for name in ("scatter_elements", "scatter_nd", "index_put")
+    },
     # The sum of a mean is as wide as the type.
-    "relax.mean": dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16", "uint32"), "int64"),
+    **{
+        f"relax.{name}": dict.fromkeys(
+            ("int8", "int16", "int32", "uint8", "uint16", "uint32"), "int64"
+        )
+        for name in (
+            *("mean", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
+            *(f"nn.adaptive_avg_pool{rank}d" for rank in (1, 2, 3)),
+        )
+    },
+    **{
+        f"relax.{name}": _FLOAT8
+        for name in ("image.grid_sample", "vision.roi_pool", "vision.roi_align")
+    },
+    "relax.layout_transform": {"bool": "int8", **_FLOAT8},
+    "relax.dequantize": dict.fromkeys(_FLOAT8, "float16"),
     "relax.max": {"bool": "int8", **_FLOAT8},
     "relax.min": {"bool": "int8", **_FLOAT8},
 }
 """The dtype in which TVM has a kernel, by operator and dtype of its first operand."""
+
+_WIDER_THAN_STATED = ("nn.batch_norm", "image.grid_sample", "grad.avg_pool2d_backward")
+"""Operators whose kernels give results of a wider dtype than the call's, in some dtypes."""
 
 _OF_BOOL = {
     "relax.add": relax_op.logical_or,
@@ -94,6 +117,8 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
         others: Legalisations by operator, of the dtypes that they know.
     """
     made = dict(others)
+    for name in (f"relax.{each}" for each in _WIDER_THAN_STATED):
+        made[name] = _as_stated(_default(made, name))
     for name, dtypes in _COMPUTED_IN.items():
         made[name] = _converted(_default(made, name), dtypes)
     for name, logic in _OF_BOOL.items():
@@ -105,9 +130,6 @@ def legalizations(others: Mapping[str, Legalization]) -> dict[str, Legalization]
         made[f"relax.logical_{name}"] = _of_numbers(_default(made, f"relax.logical_{name}"))
     made["relax.clip"] = _within_type(_default(made, "relax.clip"))
     made["relax.power"] = _power(_default(made, "relax.power"))
-    made["relax.nn.layer_norm"] = _of_dtype(
-        ("float64",), _layer_norm, _default(made, "relax.nn.layer_norm")
-    )
     return made
 
 
@@ -153,14 +175,35 @@ def _converted(other: Legalization, dtypes: Mapping[str, str]) -> Legalization:
     return legalize
 
 
+def _as_stated(other: Legalization) -> Legalization:
+    """The results of a kernel in the dtypes of the call."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        value = builder.emit(other(builder, call))
+        fields = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
+        made = value.ty.fields if isinstance(call.ty, relax.TupleType) else [value.ty]
+        is_same = all(str(a.dtype) == str(b.dtype) for a, b in zip(fields, made, strict=True))
+        return value if is_same else _in_type(builder, value, call.ty)
+
+    return legalize
+
+
 def _of_arguments(
     builder: relax.BlockBuilder, call: relax.Call, args: list[Any], other: Legalization
 ) -> Any:
     """The kernel of a call with other arguments, its result in the dtype of the call."""
     changed = builder.normalize(relax.Call(call.op, args, call.attrs))
-    result = builder.emit(other(builder, changed))
-    wanted = _dtype(call)
-    return result if _dtype(result) == wanted else _cast(builder, result, wanted)
+    return _in_type(builder, builder.emit(other(builder, changed)), call.ty)
+
+
+def _in_type(builder: relax.BlockBuilder, value: relax.Expr, type_: Any) -> relax.Expr:
+    """A value, or the fields of a tuple, in the dtypes of a type."""
+    if isinstance(type_, relax.TupleType):
+        fields = [builder.emit(relax.TupleGetItem(value, i)) for i in range(len(type_.fields))]
+        pairs = zip(fields, type_.fields, strict=True)
+        return relax.Tuple([builder.emit(_in_type(builder, *pair)) for pair in pairs])
+    wanted = str(type_.dtype)
+    return value if _dtype(value) == wanted else _cast(builder, value, wanted)
 
 
 def _within_type(other: Legalization) -> Legalization:
@@ -272,27 +315,3 @@ def _multiplied(x: te.Tensor, exponent: int) -> te.Tensor:
         exponent //= 2
         x = topi.multiply(x, x) if exponent else x
     return result
-
-
-def _layer_norm(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-    """TVM's kernel is for float32 and float16."""
-    x, gamma, beta = call.args
-    attrs = call.attrs
-    rank = len(x.ty.shape)
-    axes = [int(axis) % rank for axis in attrs.axes]
-
-    def make(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
-        count = tirx.const(1, x.dtype)
-        for axis in axes:
-            count = count * x.shape[axis].astype(x.dtype)
-        centred = topi.subtract(x, topi.divide(topi.sum(x, axes, True), count))
-        variance = topi.divide(topi.sum(topi.multiply(centred, centred), axes, True), count)
-        scaled = topi.divide(
-            centred, topi.sqrt(topi.add(variance, tirx.const(float(attrs.epsilon), x.dtype)))
-        )
-        shape = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
-        gamma, beta = (topi.reshape(each, shape) for each in (gamma, beta))
-        scaled = topi.multiply(scaled, gamma) if attrs.scale else scaled
-        return topi.add(scaled, beta) if attrs.center else scaled
-
-    return builder.call_te(make, x, gamma, beta, primfunc_name_hint="layer_norm")

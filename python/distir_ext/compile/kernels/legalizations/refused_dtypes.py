@@ -34,11 +34,32 @@ def _is_unsigned(dtype: str) -> bool:
 _REFUSED: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("log_add_exp atan2 variance std", _is_integer, "float32"),
     ("bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift", is_float, "int32"),
-    ("nn.cross_entropy_with_logits", _is_unsigned, "float32"),
+    (
+        "nn.cross_entropy_with_logits nn.nll_loss grad.nll_loss_backward vision.get_valid_counts",
+        _is_unsigned,
+        "float32",
+    ),
+    ("nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d", lambda dtype: dtype == "uint64", "int64"),
+    (
+        "nn.instance_norm nn.attention nn.attention_bias nn.attention_var_len image.affine_grid "
+        "image.grid_sample vision.roi_align vision.roi_pool vision.multibox_transform_loc "
+        "vision.non_max_suppression vision.all_class_non_max_suppression",
+        _is_integer,
+        "float32",
+    ),
+    (
+        "vision.non_max_suppression vision.all_class_non_max_suppression",
+        lambda dtype: dtype == "float64",
+        "float32",
+    ),
     (
         "abs square negative sign clip nn.relu subtract divide mod floor_divide floor_mod mean "
         "matmul einsum outer left_shift right_shift bucketize isnan isinf isfinite "
-        "nn.max_pool1d nn.max_pool2d nn.max_pool3d",
+        "nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d "
+        "nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d "
+        "nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose "
+        "nn.conv3d_transpose grad.max_pool2d_backward grad.avg_pool2d_backward "
+        "grad.take_backward collapse_sum_like collapse_sum_to",
         _is_bool,
         "int32",
     ),
