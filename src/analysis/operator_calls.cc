@@ -22,12 +22,21 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
+/*! \brief Operators that passes before LegalizeOps write as kernels. */
+constexpr const char* kDispatched[] = {"relax.argsort", "relax.cumprod", "relax.cumsum",
+                                       "relax.sort", "relax.topk"};
+
 bool IsLegalized(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return false;
   // Operators are unique objects, never freed, so the pointer is a key.
   static thread_local std::unordered_map<const ffi::Object*, bool> cache;
   auto [known, is_new] = cache.emplace(op.get(), false);
-  if (is_new) known->second = ir::functions::kOpGetAttr(op, "FLegalize") != nullptr;
+  if (is_new) {
+    const std::string name = ir::Op::Cast(op).name();
+    known->second =
+        ir::functions::kOpGetAttr(op, "FLegalize") != nullptr ||
+        std::find(std::begin(kDispatched), std::end(kDispatched), name) != std::end(kDispatched);
+  }
   return known->second;
 }
 
