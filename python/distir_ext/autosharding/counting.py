@@ -45,7 +45,7 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
         device: Whose rates give seconds.
         target: The target that ``dx.build`` would compile for.
     """
-    outlined = tvm_ffi.get_global_func("distir.analysis.OutlineOperators")()(mod)
+    outlined = tvm_ffi.get_global_func("distir.analysis.OutlineAllOperators")(mod)
     known = {name.name_hint for name in mod.functions}
     made = {
         # Fusion drops private functions; those of operators count no bytes between kernels.
