@@ -14,6 +14,7 @@
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "ir/tir_node.h"
 #include "ir/tvm/functions.h"
 
 namespace distir::analysis {
@@ -105,7 +106,7 @@ class Outliner {
       bool has_variables = false;
       ir::VisitUses(expr, [&](const ir::Var&) { has_variables = true; });
       if (auto type = ir::PrimType::Cast(expr.ty()); type.defined())
-        has_variables = has_variables || ir::StaticDim(expr) < 0;
+        has_variables = has_variables || !(ir::IntImm::Is(expr) || ir::FloatImm::Is(expr));
       is_possible_ = is_possible_ && !has_variables;
     }
     return expr;

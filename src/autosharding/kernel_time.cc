@@ -98,7 +98,6 @@ Kernels::Time Kernels::TimeOf(const Group& group, const Part& part) const {
   std::vector<std::pair<int, int>> read;
   double all_computing = 0, all_bytes = 0;
   size_t num_pieces = 0, last = 0;
-  bool is_view = true;
   for (const Piece& piece : group.pieces)
     num_pieces += part[PositionOf(group, piece.call)] >= 0 ? 1 : 0;
   for (const Piece& piece : group.pieces) {
@@ -113,9 +112,10 @@ Kernels::Time Kernels::TimeOf(const Group& group, const Part& part) const {
     all_computing += own;
     all_bytes += moved;
     last = position;
-    is_view = is_view && call.work->is_view;
   }
-  if (is_view) return time;
+  if (num_pieces == 0) return time;
+  // TVM writes several views that follow each other as a kernel that copies.
+  if (num_pieces == 1 && calls_[group.calls[last]].work->is_view) return time;
   const double bandwidth = limits_.BandwidthOf(all_bytes);
   time.seconds = limits_.Seconds(all_computing, all_bytes);
   if (time.seconds <= limits_.launch) {
