@@ -55,8 +55,6 @@ class Kernels {
 
   /*! \brief True if a tensor stays within a kernel, unless it is redistributed. */
   bool IsInner(int slot) const { return is_inner_[slot]; }
-  /*! \brief The number of the kernel that reads the operands of a call. */
-  size_t KernelOf(size_t call) const { return groups_of_[call].front(); }
   /*! \brief Seconds that each way of a call adds to its kernels. */
   const std::vector<double>& SecondsOf(size_t call);
   /*! \brief Seconds of a call by itself, for bytes that it reads and writes. */

@@ -51,16 +51,6 @@ bool Allows(const propagation::Source& source, const Sharding& sharding) {
   return true;
 }
 
-/*! \brief True if a sharding is another one with fewer axes. */
-bool IsGathered(const Sharding& sharding, const Sharding& gathered) {
-  bool has_fewer = false;
-  for (size_t d = 0; d < sharding.dims.size(); ++d) {
-    if (!mesh::IsPrefix(gathered.dims[d], sharding.dims[d])) return false;
-    has_fewer = has_fewer || gathered.dims[d].size() < sharding.dims[d].size();
-  }
-  return has_fewer;
-}
-
 Sharding WithoutPartial(Sharding sharding) {
   sharding.partial.clear();
   sharding.reduction = mesh::Reduction::kNone;
@@ -81,7 +71,6 @@ Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& wo
     FindNeeded(nodes);
     AddTensors(nodes);
     FindKernels(nodes);
-    AddShardings(nodes);
     PriceCalls(nodes);
     AddEdges(nodes);
   }
@@ -272,9 +261,8 @@ void Model::AddTensors(GraphNodes* nodes) {
   for (int slot : graph.params) tensors[slot].is_outside = true;
   for (int slot : graph.results) tensors[slot].is_outside = true;
   for (const propagation::CallSite& site : graph.calls) {
-    for (const propagation::SlotList* slots : {&site.arguments, &site.results}) {
-      for (int slot : *slots) tensors[slot].is_outside = tensors[slot].is_passed = true;
-    }
+    for (int slot : site.arguments) tensors[slot].is_outside = true;
+    for (int slot : site.results) tensors[slot].is_outside = true;
   }
   keep(graph.params);
   if (nodes->graph != order_.front()) keep(graph.results);
@@ -301,31 +289,6 @@ void Model::AddTensors(GraphNodes* nodes) {
       last_read = std::max(last_read, tensors[result].last_read);
     }
   }
-}
-
-/*! \brief Shardings that at least two kernels need of a tensor: there it pays to gather it once. */
-std::vector<int> Model::CopiesOf(const GraphNodes& nodes, int slot) const {
-  const Tensor& tensor = nodes.tensors[slot];
-  std::map<int, std::set<size_t>> kernels;  // by number of a sharding
-  if (tensor.is_passed || nodes.kernels->IsInner(slot)) return {};
-  if (tensor.is_outside && nodes.graph != order_.front()) return {};
-  for (const Use& reader : tensor.readers) {
-    if (!nodes.calls[reader.call].is_needed) continue;
-    const size_t kernel = nodes.kernels->KernelOf(reader.call);
-    for (int number : nodes.calls[reader.call].rule->operands[reader.operand])
-      kernels[number].insert(kernel);
-  }
-  std::vector<int> shared;
-  for (const auto& [number, readers] : kernels) {
-    if (readers.size() > 1) shared.push_back(number);
-  }
-  return shared;
-}
-
-/*! \brief Makes the nodes of tensors. */
-void Model::AddShardings(GraphNodes* nodes) {
-  const FunctionGraph& graph = *nodes->graph;
-  std::vector<Tensor>& tensors = nodes->tensors;
   for (size_t s = 0; s < tensors.size(); ++s) {
     Tensor& tensor = tensors[s];
     if (graph.slots[s].is_constant) {
@@ -351,27 +314,14 @@ void Model::AddShardings(GraphNodes* nodes) {
       for (const Way& way : nodes->calls[reader.call].rule->ways) add(way.operands[reader.operand]);
     }
     TVM_FFI_ICHECK(!shardings.empty()) << "a tensor has no sharding";
-    std::vector<int> copies(shardings.size(), -1);
-    const size_t num_held = shardings.size();
-    for (int copy : CopiesOf(*nodes, static_cast<int>(s))) {
-      for (size_t i = 0; i < num_held; ++i) {
-        if (!IsGathered(moves_.Sharding(shardings[i]), moves_.Sharding(copy))) continue;
-        shardings.push_back(shardings[i]);
-        copies.push_back(copy);
-      }
-    }
     tensor.node = static_cast<int>(problem_.nodes.size());
     autoshard::Node& node = problem_.nodes.emplace_back();
-    for (size_t i = 0; i < shardings.size(); ++i) {
-      double held = 0;
-      for (int each : {shardings[i], copies[i]}) {
-        if (each < 0) continue;
-        held += LocalBytes(graph.slots[s].sizes, graph.slots[s].bytes(), moves_.Sharding(each));
-      }
+    for (int each : shardings) {
+      const double held =
+          LocalBytes(graph.slots[s].sizes, graph.slots[s].bytes(), moves_.Sharding(each));
       node.costs.push_back(Ticks(*nodes, held * kPerByteHeld));
     }
     tensor.shardings = &*shardings_.insert(std::move(shardings)).first;
-    if (copies.back() >= 0) tensor.copies = &*shardings_.insert(std::move(copies)).first;
   }
 }
 
@@ -412,7 +362,6 @@ void Model::AddEdges(GraphNodes* nodes) {
     const bool is_inner = kernels.IsInner(slot);
     if (tensor.node >= 0) {
       const std::vector<int>& held = *tensor.shardings;
-      if (tensor.copies != nullptr) AddCopies(*nodes, slot);
       for (const Use& maker : tensor.makers) {
         if (!call_of(maker).is_needed) continue;
         add(call_of(maker).node, made(maker), tensor.node, held,
@@ -423,7 +372,6 @@ void Model::AddEdges(GraphNodes* nodes) {
         add(tensor.node, held, call_of(reader).node, needed(reader),
             is_inner ? &kernels.SecondsToDivideBefore(slot, held, reader.call, reader.operand)
                      : nullptr);
-        if (tensor.copies != nullptr) UseCopies(tensor, needed(reader));
       }
     } else if (!tensor.makers.empty() && !tensor.readers.empty() &&
                call_of(tensor.readers[0]).is_needed) {
@@ -431,29 +379,6 @@ void Model::AddEdges(GraphNodes* nodes) {
       const Use& reader = tensor.readers[0];
       add(call_of(maker).node, made(maker), call_of(reader).node, needed(reader),
           is_inner ? &kernels.SecondsToDivide(slot) : nullptr);
-    }
-  }
-}
-
-/*! \brief Adds the time of copies to the strategies of a tensor. */
-void Model::AddCopies(const GraphNodes& nodes, int slot) {
-  const Tensor& tensor = nodes.tensors[slot];
-  const SlotInfo& info = nodes.graph->slots[slot];
-  for (size_t i = 0; i < tensor.copies->size(); ++i) {
-    const int copy = (*tensor.copies)[i];
-    if (copy < 0) continue;
-    const double seconds =
-        moves_.SecondsBetween(info.sizes, info.bytes(), {(*tensor.shardings)[i]}, {copy})[0];
-    problem_.nodes[tensor.node].costs[i] += Ticks(nodes, seconds);
-  }
-}
-
-/*! \brief Who needs a tensor as its copy is takes that one: the last edge costs nothing there. */
-void Model::UseCopies(const Tensor& tensor, const std::vector<int>& needed) {
-  std::vector<int64_t>& costs = problem_.edges.back().costs;
-  for (size_t i = 0; i < tensor.copies->size(); ++i) {
-    for (size_t j = 0; j < needed.size(); ++j) {
-      if (needed[j] == (*tensor.copies)[i]) costs[i * needed.size() + j] = 0;
     }
   }
 }
@@ -511,7 +436,6 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
     for (const Way& way : call.rule->ways) amounts.push_back(bytes(sharding_of(way)));
     problem_.nodes[call.node].usages.push_back({from, to, std::move(amounts)});
   };
-  bool is_read = false;  // so far
   const auto hold = [&](int from, int to) {
     if (from >= to) return;
     if (tensor.node < 0) {
@@ -522,10 +446,6 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
     }
     std::vector<int64_t> amounts;
     for (int each : *tensor.shardings) amounts.push_back(bytes(moves_.Sharding(each)));
-    for (size_t i = 0; is_read && tensor.copies != nullptr && i < amounts.size(); ++i) {
-      if (const int copy = (*tensor.copies)[i]; copy >= 0)
-        amounts[i] = bytes(moves_.Sharding(copy));
-    }
     problem_.nodes[tensor.node].usages.push_back({from, to, std::move(amounts)});
   };
   int next = begin;
@@ -542,11 +462,7 @@ void Model::AddHeld(const GraphNodes& nodes, int slot, int begin, int end) {
     next = call.time + 1;
   };
   for (const Use& maker : tensor.makers) use(maker, true);
-  for (const Use& reader : tensor.readers) {
-    use(reader, false);
-    is_read = true;
-  }
-  is_read = false;
+  for (const Use& reader : tensor.readers) use(reader, false);
   hold(next, end);
 }
 

@@ -96,14 +96,10 @@ class Model {
   };
   struct Tensor {
     int node = -1;  // none: its maker's and its only reader's nodes are joined
-    const std::vector<int>* shardings = nullptr;  // their numbers, one per strategy
-    /*! \brief By strategy, the number of a sharding in which it is also kept, or -1: gathered
-     * once, for several readers. */
-    const std::vector<int>* copies = nullptr;
+    const std::vector<int>* shardings = nullptr;  // their numbers
     const propagation::Source* stated = nullptr;
     bool is_kept = false;
     bool is_outside = false;  // comes from, or goes to, a caller or another function
-    bool is_passed = false;   // from or to a function that is called
     bool is_stored = true;    // false: lies where another one does
     std::vector<Use> makers;  // operand: the index of the result
     std::vector<Use> readers;
@@ -125,11 +121,7 @@ class Model {
   void AddCalls(GraphNodes* nodes, const Works& works);
   void PriceCalls(GraphNodes* nodes);
   void AddTensors(GraphNodes* nodes);
-  void AddShardings(GraphNodes* nodes);
-  std::vector<int> CopiesOf(const GraphNodes& nodes, int slot) const;
   void AddEdges(GraphNodes* nodes);
-  void AddCopies(const GraphNodes& nodes, int slot);
-  void UseCopies(const Tensor& tensor, const std::vector<int>& needed);
   void AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of);
   void RequireFinite() const;
   void AddMemory(const GraphNodes& nodes);
