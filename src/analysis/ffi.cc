@@ -225,7 +225,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("distir.analysis.WithNamesOf", WithNamesOf)
       .def("distir.analysis.StepNames", StepNames)
       .def("distir.analysis.OutlineOperators",
-           []() { return ir::MakeModulePass("OutlineOperators", OutlineOperators); })
+           []() {
+             return ir::MakeModulePass("OutlineOperators", [](const ir::IRModule& mod) {
+               return OutlineOperators(mod, Outlined::kLegalized);
+             });
+           })
+      .def("distir.analysis.OutlineAllOperators",
+           [](ir::IRModule mod) { return OutlineOperators(mod, Outlined::kAll); })
       .def("distir.analysis.InlineOperators",
            []() { return ir::MakeModulePass("InlineOperators", InlineOperators); });
 }

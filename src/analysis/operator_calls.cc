@@ -14,6 +14,7 @@
 #include "ir/leaves.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "ir/tir_node.h"
 #include "ir/tvm/functions.h"
 
 namespace distir::analysis {
@@ -22,6 +23,10 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
+/*! \brief Operators that passes before LegalizeOps write as kernels. */
+constexpr const char* kDispatched[] = {"relax.argsort", "relax.cumprod", "relax.cumsum",
+                                       "relax.sort", "relax.topk"};
+
 bool IsLegalized(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return false;
   // Operators are unique objects, never freed, so the pointer is a key.
@@ -29,6 +34,11 @@ bool IsLegalized(const ir::Expr& op) {
   auto [known, is_new] = cache.emplace(op.get(), false);
   if (is_new) known->second = ir::functions::kOpGetAttr(op, "FLegalize") != nullptr;
   return known->second;
+}
+
+bool IsDispatched(const ir::Expr& op) {
+  return ir::Op::Is(op) && std::find(std::begin(kDispatched), std::end(kDispatched),
+                                     ir::Op::Cast(op).name()) != std::end(kDispatched);
 }
 
 /*! \brief True if a type is one or several tensors whose sizes are all numbers. */
@@ -46,8 +56,9 @@ bool IsStatic(const ir::Type& type) {
 /*! \brief Writes one call as a function of the variables in it. */
 class Outliner {
  public:
-  explicit Outliner(const ir::Call& call) {
-    is_possible_ = IsLegalized(call.op()) && IsStatic(call.ty());
+  Outliner(const ir::Call& call, Outlined which) : is_all_(which == Outlined::kAll) {
+    is_possible_ =
+        (IsLegalized(call.op()) || (is_all_ && IsDispatched(call.op()))) && IsStatic(call.ty());
     ffi::Array<ir::Expr> args;
     for (const ir::Expr& arg : call.args()) {
       if (!is_possible_) return;
@@ -70,7 +81,8 @@ class Outliner {
 
  private:
   ir::Expr Param(const ir::Expr& expr) {
-    if (ir::Var::Is(expr)) {
+    const bool is_constant = ir::Constant::Is(expr) && !IsScalar(expr.ty());
+    if (ir::Var::Is(expr) || (is_all_ && is_constant)) {
       is_possible_ = is_possible_ && IsStatic(expr.ty());
       auto [known, is_new] = param_of_.emplace(expr.get(), ir::Var());
       if (is_new) {
@@ -86,15 +98,15 @@ class Outliner {
       return ir::MakeTuple(fields);
     }
     // Comparing large constants would take longer than legalising them again.
-    if (auto constant = ir::Constant::Cast(expr); constant.defined()) {
-      is_possible_ = is_possible_ && IsScalar(expr.ty());
+    if (ir::Constant::Is(expr)) {
+      is_possible_ = is_possible_ && !is_constant;
     } else if (auto shape = ir::ShapeExpr::Cast(expr); shape.defined()) {
       for (const ir::Expr& size : shape.values()) is_possible_ &= ir::StaticDim(size) >= 0;
     } else {
       bool has_variables = false;
       ir::VisitUses(expr, [&](const ir::Var&) { has_variables = true; });
       if (auto type = ir::PrimType::Cast(expr.ty()); type.defined())
-        has_variables = has_variables || ir::StaticDim(expr) < 0;
+        has_variables = has_variables || !(ir::IntImm::Is(expr) || ir::FloatImm::Is(expr));
       is_possible_ = is_possible_ && !has_variables;
     }
     return expr;
@@ -105,6 +117,7 @@ class Outliner {
     return !tensor.defined() || (IsStatic(type) && ir::ShapeOf(tensor).empty());
   }
 
+  const bool is_all_;
   bool is_possible_ = true;
   std::unordered_map<const ffi::Object*, ir::Var> param_of_;
   ffi::Array<ir::Var> params_;
@@ -153,13 +166,14 @@ bool FindsExtents(const ir::Call& call) {
 
 class OutliningRewriter : public ir::FunctionRewriter {
  public:
-  explicit OutliningRewriter(DistinctFunctions* distinct) : distinct_(*distinct) {}
+  OutliningRewriter(DistinctFunctions* distinct, Outlined which)
+      : distinct_(*distinct), which_(which) {}
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
     if (const ir::Call call = ir::Call::Cast(value);
         call.defined() && ir::Op::Is(call.op()) && !FindsExtents(call)) {
-      const Outliner outliner(call);
+      const Outliner outliner(call, which_);
       if (outliner.function().defined()) {
         const ir::GlobalVar& name = distinct_.Find(outliner.function());
         Bind(var, ir::MakeCall(call.ty(), name, RewriteAll(outliner.arguments())));
@@ -170,13 +184,14 @@ class OutliningRewriter : public ir::FunctionRewriter {
   }
 
   DistinctFunctions& distinct_;
+  const Outlined which_;
 };
 
-using Outlined = std::unordered_map<const ffi::Object*, ir::Function>;
+using FunctionOf = std::unordered_map<const ffi::Object*, ir::Function>;
 
 class InliningRewriter : public ir::FunctionRewriter {
  public:
-  explicit InliningRewriter(const Outlined& outlined) : outlined_(outlined) {}
+  explicit InliningRewriter(const FunctionOf& outlined) : outlined_(outlined) {}
 
  private:
   void RewriteVarBinding(const ir::Var& var, const ir::Expr& value) override {
@@ -202,15 +217,15 @@ class InliningRewriter : public ir::FunctionRewriter {
     if (!is_bound) Bind(var, Rewrite(result));
   }
 
-  const Outlined& outlined_;
+  const FunctionOf& outlined_;
 };
 
 }  // namespace
 
-ir::IRModule OutlineOperators(const ir::IRModule& mod) {
+ir::IRModule OutlineOperators(const ir::IRModule& mod, Outlined which) {
   DistinctFunctions distinct(mod);
   const ir::IRModule outlined = ir::RewriteFunctions(mod, [&](const ir::Function& function) {
-    return OutliningRewriter(&distinct).RewriteFunction(function);
+    return OutliningRewriter(&distinct, which).RewriteFunction(function);
   });
   ir::FunctionMap functions = outlined.functions();
   for (const auto& [name, function] : distinct.all()) functions.Set(name, function);
@@ -218,7 +233,7 @@ ir::IRModule OutlineOperators(const ir::IRModule& mod) {
 }
 
 ir::IRModule InlineOperators(const ir::IRModule& mod) {
-  Outlined outlined;
+  FunctionOf outlined;
   ir::FunctionMap others;
   for (const auto& [name, function] : mod.functions()) {
     if (ir::GetAttr(function.attrs(), kOperatorAttr) != nullptr) {

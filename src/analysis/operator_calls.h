@@ -21,9 +21,15 @@ namespace distir::analysis {
 /*! \brief The function attribute that names the operator which a function stands for. */
 constexpr const char* kOperatorAttr = "distir.operator";
 
-/*! \brief Calls of operators that TVM legalises become calls of functions. A call with symbolic
- * sizes, or a constant of more than one element, stays. */
-ir::IRModule OutlineOperators(const ir::IRModule& mod);
+/*! \brief Which calls are outlined. */
+enum class Outlined {
+  kLegalized,  // those of operators that TVM legalises; one with a constant of several elements
+               // stays
+  kAll,  // also those that passes before write as kernels; such a constant is an argument. To count
+};
+
+/*! \brief Calls of operators become calls of functions. A call with symbolic sizes stays. */
+ir::IRModule OutlineOperators(const ir::IRModule& mod, Outlined which);
 /*! \brief The bodies of these functions in the place of their calls, and no such functions. The
  * last variable of a body has the name of the call's. */
 ir::IRModule InlineOperators(const ir::IRModule& mod);

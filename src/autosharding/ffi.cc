@@ -53,12 +53,19 @@ DeviceLimits LimitsOf(const Data& device) {
   return limits;
 }
 
-std::unordered_map<std::string, Work> CountsOf(
-    const ffi::Map<ffi::String, ffi::Array<ffi::Any>>& rows) {
+/*! \brief By function, a row for each of its kernels. */
+using Counts = ffi::Map<ffi::String, ffi::Array<ffi::Array<ffi::Any>>>;
+
+std::unordered_map<std::string, Work> CountsOf(const Counts& counted) {
   std::unordered_map<std::string, Work> counts;
-  for (const auto& [name, row] : rows) {
-    counts[name] = {NumberOf(row[0]), NumberOf(row[1]), NumberOf(row[2]),
-                    static_cast<int>(row[3].cast<int64_t>()), false};
+  for (const auto& [name, rows] : counted) {
+    Work& work = counts[name];
+    if (rows.empty()) continue;
+    work.kernels.clear();
+    for (const ffi::Array<ffi::Any>& row : rows) {
+      work.kernels.push_back({NumberOf(row[0]), NumberOf(row[1]), NumberOf(row[2]),
+                              static_cast<int>(row[3].cast<int64_t>())});
+    }
   }
   return counts;
 }
@@ -129,8 +136,8 @@ class Search {
    * \param device Its launch, bandwidth, caches and operations per second.
    */
   Search(const ir::IRModule& mod, const ir::GlobalVar& main, const ir::DeviceMesh& device_mesh,
-         const ffi::Any& cluster, const ir::IRModule& outlined,
-         const ffi::Map<ffi::String, ffi::Array<ffi::Any>>& counts, const Data& device)
+         const ffi::Any& cluster, const ir::IRModule& outlined, const Counts& counts,
+         const Data& device)
       : graphs_(mod, main),
         root_(graphs_.meshes().RootOf(device_mesh)),
         mesh_(graphs_.meshes().Root(root_)),
@@ -250,8 +257,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       // The description of a program, and a function that chooses for a limit; see Search.
       .def("distir.autosharding.Search",
            [](ir::IRModule mod, ir::GlobalVar main, ir::DeviceMesh device_mesh, ffi::Any cluster,
-              ir::IRModule outlined, ffi::Map<ffi::String, ffi::Array<ffi::Any>> counts,
-              Data device) {
+              ir::IRModule outlined, Counts counts, Data device) {
              auto search = std::make_shared<Search>(mod, main, device_mesh, cluster, outlined,
                                                     counts, device);
              const ffi::Function choose = support::Typed(

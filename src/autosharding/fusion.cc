@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -17,23 +18,29 @@ constexpr int kNone = -1;
 
 class Fusion {
  public:
-  Fusion(const FunctionGraph& graph, const std::vector<int>& patterns)
-      : graph_(graph),
-        patterns_(patterns),
-        group_(graph.nodes.size()),
-        readers_(graph.nodes.size()) {
-    for (size_t i = 0; i < group_.size(); ++i) group_[i] = static_cast<int>(i);
-    of_group_ = patterns;
+  Fusion(const FunctionGraph& graph, const OfKernels& patterns) : graph_(graph) {
+    for (const std::vector<int>& each : patterns) {
+      first_.push_back(static_cast<int>(patterns_.size()));
+      patterns_.insert(patterns_.end(), each.begin(), each.end());
+    }
+    first_.push_back(static_cast<int>(patterns_.size()));
+    group_.resize(patterns_.size());
+    std::iota(group_.begin(), group_.end(), 0);
+    readers_.resize(patterns_.size());
+    is_outside_.resize(patterns_.size(), false);
+    of_group_ = patterns_;
     ReadEdges();
     FindDominators();
   }
 
-  std::vector<int> Run() {
+  OfKernels Run() {
     for (int phase : {0, 1}) {
       for (size_t i = 0; i < group_.size(); ++i) Join(static_cast<int>(i), phase);
     }
-    std::vector<int> groups;
-    for (size_t i = 0; i < group_.size(); ++i) groups.push_back(Find(static_cast<int>(i)));
+    OfKernels groups(first_.size() - 1);
+    for (size_t node = 0; node < groups.size(); ++node) {
+      for (int i = first_[node]; i < first_[node + 1]; ++i) groups[node].push_back(Find(i));
+    }
     return groups;
   }
 
@@ -45,23 +52,23 @@ class Fusion {
 
   void ReadEdges() {
     std::vector<int> maker(graph_.slots.size(), kNone);
-    is_outside_.resize(graph_.nodes.size(), false);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      for (int slot : graph_.nodes[i].results) maker[slot] = static_cast<int>(i);
+      for (int slot : graph_.nodes[i].results) maker[slot] = first_[i + 1] - 1;
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
-      if (patterns_[i] == kLeftOut) continue;
+      const int reader = first_[i];
+      for (int next = reader + 1; next < first_[i + 1]; ++next)
+        readers_[next - 1].push_back({next, AsElementwise(patterns_[next], true)});
+      if (patterns_[reader] == kLeftOut) continue;
       for (int slot : node.operands) {
-        if (maker[slot] == kNone || maker[slot] >= static_cast<int>(i)) continue;
-        int pattern = patterns_[i];
+        if (maker[slot] == kNone || maker[slot] >= reader) continue;
         const bool has_shape =
             !node.results.empty() &&
             graph_.slots[slot].sizes.size() == graph_.slots[node.results[0]].sizes.size() &&
             std::equal(graph_.slots[slot].sizes.begin(), graph_.slots[slot].sizes.end(),
                        graph_.slots[node.results[0]].sizes.begin());
-        if (pattern == kBroadcast && has_shape) pattern = kElementwise;
-        readers_[maker[slot]].push_back({static_cast<int>(i), pattern});
+        readers_[maker[slot]].push_back({reader, AsElementwise(patterns_[reader], has_shape)});
       }
     }
     for (const propagation::CallSite& site : graph_.calls) {
@@ -71,8 +78,13 @@ class Fusion {
     }
   }
 
+  /*! \brief What broadcasts is elementwise for operands of the result's shape. */
+  static int AsElementwise(int pattern, bool has_shape) {
+    return pattern == kBroadcast && has_shape ? kElementwise : pattern;
+  }
+
   void FindDominators() {
-    const int count = static_cast<int>(graph_.nodes.size());
+    const int count = static_cast<int>(patterns_.size());
     parent_.assign(count, kNone);
     path_.assign(count, kOpaque);
     depth_.assign(count, 0);
@@ -161,15 +173,15 @@ class Fusion {
   }
 
   const FunctionGraph& graph_;
-  const std::vector<int>& patterns_;
-  std::vector<int> group_, of_group_, parent_, path_, depth_;
+  std::vector<int> first_;  // kernel of each node, and the number of kernels
+  std::vector<int> patterns_, group_, of_group_, parent_, path_, depth_;  // by kernel
   std::vector<std::vector<Reader>> readers_;
   std::vector<bool> is_outside_;
 };
 
 }  // namespace
 
-std::vector<int> FusedGroups(const FunctionGraph& graph, const std::vector<int>& patterns) {
+OfKernels FusedGroups(const FunctionGraph& graph, const OfKernels& patterns) {
   return Fusion(graph, patterns).Run();
 }
 

@@ -7,6 +7,9 @@
  * calls go with what follows them, but for products; a product takes elementwise calls behind it;
  * then injective calls (a transpose) follow each other. What the function returns is written.
  *
+ * A call may take several kernels, one after the other: the first may join what comes before it,
+ * the last what follows.
+ *
  * Worked example: y = x * sigmoid(x), z = y w. The sigmoid and the product by x are one kernel; the
  * matrix product is another.
  */
@@ -25,9 +28,14 @@ constexpr int kElementwise = 0, kBroadcast = 1, kInjective = 2, kReduction = 3, 
 /*! \brief In place of a pattern: a call that nothing depends on. */
 constexpr int kLeftOut = -1;
 
-/*! \brief The group of each node of a graph: a node that stands for it. */
-std::vector<int> FusedGroups(const propagation::FunctionGraph& graph,
-                             const std::vector<int>& patterns);
+/*! \brief By node of a graph, one for each of its kernels. */
+using OfKernels = std::vector<std::vector<int>>;
+
+/*!
+ * \param patterns At least one per node.
+ * \return The groups, by a number.
+ */
+OfKernels FusedGroups(const propagation::FunctionGraph& graph, const OfKernels& patterns);
 
 }  // namespace distir::autosharding
 #endif  // DISTIR_AUTOSHARDING_FUSION_H_

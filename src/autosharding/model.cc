@@ -72,7 +72,7 @@ Model::Model(const FunctionGraph& main, const GraphOf& graph_of, const Works& wo
     AddTensors(nodes);
     FindKernels(nodes);
     PriceCalls(nodes);
-    AddEdges(*nodes);
+    AddEdges(nodes);
   }
   for (const FunctionGraph* graph : order_) AddCallEdges(Of(*graph), graph_of);
   RequireFinite();
@@ -124,9 +124,9 @@ void Model::NumberTimes(GraphNodes* nodes, const GraphOf& graph_of) {
   nodes->end = num_times_;
 }
 
-const Model::RuleWays& Model::Ways(const rules::FactorRule* rule) {
+const NumberedWays& Model::Ways(const rules::FactorRule* rule) {
   auto [found, is_new] = ways_.try_emplace(rule);
-  RuleWays& known = found->second;
+  NumberedWays& known = found->second;
   if (!is_new) return known;
   known.ways = WaysOf(*rule, moves_.mesh());
   known.operands.resize(rule->operands.size());
@@ -169,114 +169,41 @@ void Model::FindNeeded(GraphNodes* nodes) {
 }
 
 void Model::FindKernels(GraphNodes* nodes) {
-  const FunctionGraph& graph = *nodes->graph;
-  std::vector<int> patterns;
+  std::vector<Kernels::Call> calls;
   for (const CallNode& call : nodes->calls)
-    patterns.push_back(call.is_needed && !call.is_folded ? call.work.pattern : kLeftOut);
-  const std::vector<int> groups = FusedGroups(graph, patterns);
-  for (size_t i = 0; i < groups.size(); ++i) nodes->calls[i].group = groups[i];
-  for (size_t i = 0; i < groups.size(); ++i) {
-    Kernel& kernel = nodes->kernels[groups[i]];
-    if (!nodes->calls[i].is_needed) continue;
-    kernel.computing += nodes->calls[i].work.computing;
-    kernel.bytes += BytesOf(*nodes, i, nullptr);
-    kernel.is_view = kernel.is_view && nodes->calls[i].work.is_view;
-  }
+    calls.push_back({call.rule, &call.work, call.is_needed, call.is_folded});
+  for (const Tensor& tensor : nodes->tensors) nodes->is_outside.push_back(tensor.is_outside);
+  nodes->kernels.emplace(*nodes->graph, std::move(calls), nodes->is_outside, limits_, moves_,
+                         &prices_);
 }
 
-bool Model::IsInner(const GraphNodes& nodes, int slot) const {
-  const Tensor& tensor = nodes.tensors[slot];
-  if (tensor.makers.size() != 1 || tensor.readers.empty() || tensor.is_outside) return false;
-  const int group = nodes.calls[tensor.makers[0].call].group;
-  return std::all_of(tensor.readers.begin(), tensor.readers.end(), [&](const Use& reader) {
-    return nodes.calls[reader.call].group == group || !nodes.calls[reader.call].is_needed;
-  });
-}
-
-/*! \brief True if no call of the same kernel reads a tensor before: it is read once. */
-bool Model::IsFirstReader(const GraphNodes& nodes, const Tensor& tensor, size_t call,
-                          size_t operand) const {
-  for (const Use& reader : tensor.readers) {
-    if (reader.call == call && reader.operand == operand) return true;
-    if (nodes.calls[reader.call].group == nodes.calls[call].group &&
-        nodes.calls[reader.call].is_needed)
-      return false;
-  }
-  return true;
-}
-
-double Model::BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const {
-  const FunctionGraph& graph = *nodes.graph;
+/*! \brief Seconds of each way of a call, beside its part of kernels: those between its shards. */
+const std::vector<double>& Model::SecondsBetweenShards(GraphNodes* nodes, size_t index) {
+  const FunctionGraph& graph = *nodes->graph;
   const propagation::Node& node = graph.nodes[index];
-  const CallNode& call = nodes.calls[index];
-  double bytes = 0;
-  for (bool is_result : {false, true}) {
-    const propagation::SlotList& slots = is_result ? node.results : node.operands;
-    double whole = 0, local = 0;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const SlotInfo& info = graph.slots[slots[i]];
-      whole += info.bytes();
-      const Tensor& tensor = nodes.tensors[slots[i]];
-      const bool is_from_kernel = !is_result && tensor.makers.size() == 1 && !tensor.is_outside &&
-                                  nodes.calls[tensor.makers[0].call].group == call.group;
-      if (is_from_kernel || (is_result && IsInner(nodes, slots[i]))) continue;
-      if (!is_result && !IsFirstReader(nodes, tensor, index, i)) continue;
-      local += way == nullptr ? info.bytes()
-                              : LocalBytes(info.sizes, info.bytes(),
-                                           is_result ? way->results[i] : way->operands[i]);
-    }
-    if (whole > 0) bytes += (is_result ? call.work.written : call.work.read) * local / whole;
-  }
-  return bytes;
-}
-
-const std::vector<double>& Model::CostsOf(const GraphNodes& nodes, size_t index) {
-  const FunctionGraph& graph = *nodes.graph;
-  const propagation::Node& node = graph.nodes[index];
-  const CallNode& call = nodes.calls[index];
-  const Work& work = call.work;
-  const Kernel& kernel = nodes.kernels.at(call.group);
-  const bool stands_for_kernel = call.group == static_cast<int>(index);
-  Words key = {Address(call.rule),     Bits(work.computing), Bits(work.read), Bits(work.written),
-               Bits(kernel.computing), Bits(kernel.bytes),   kernel.is_view,  stands_for_kernel,
-               call.is_needed,         call.is_folded};
+  const CallNode& call = nodes->calls[index];
+  Words key = {Address(call.rule)};
   for (const propagation::SlotList* slots : {&node.operands, &node.results}) {
     for (int slot : *slots) key.push_back(Bits(graph.slots[slot].bytes()));
   }
-  key.push_back(Bits(BytesOf(nodes, index, nullptr)));
-  auto [found, is_new] = costs_.try_emplace(std::move(key));
-  std::vector<double>& costs = found->second;
-  if (!is_new) return costs;
+  auto [found, is_new] = between_shards_.try_emplace(std::move(key));
+  std::vector<double>& all = found->second;
+  if (!is_new) return all;
   rules::PricedTensors operands, results;
   for (int slot : node.operands)
     operands.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
   for (int slot : node.results)
     results.Add(nullptr, graph.slots[slot].sizes, graph.slots[slot].bytes());
-  for (const Way& way : call.rule->ways) {
-    double seconds = 0;
-    const bool is_computed = call.is_needed && !(call.is_folded && &way == &call.rule->ways[0]);
-    if (is_computed) {
-      seconds = moves_.SecondsBetweenShards(*node.rule, operands, results, way.factors);
-      if (HasStatistics(*node.rule, way)) {
-        seconds *= kStatisticsOfNorms;
-        seconds += kPassesOfNorms * limits_.Seconds(0, BytesOf(nodes, index, &way));
-      }
-      if (!kernel.is_view) {
-        const double computing = kernel.computing * way.fraction;
-        const double moving =
-            kernel.bytes * way.fraction / limits_.BandwidthOf(kernel.bytes * way.fraction);
-        if (limits_.launch >= std::max(computing, moving)) {
-          seconds += stands_for_kernel ? limits_.launch : 0;
-        } else if (computing >= moving) {
-          seconds += work.computing * way.fraction;
-        } else {
-          seconds += BytesOf(nodes, index, &way) / limits_.BandwidthOf(kernel.bytes * way.fraction);
-        }
-      }
+  for (size_t w = 0; w < call.rule->ways.size(); ++w) {
+    const Way& way = call.rule->ways[w];
+    double seconds = moves_.SecondsBetweenShards(*node.rule, operands, results, way.factors);
+    if (HasStatistics(*node.rule, way)) {
+      seconds *= kStatisticsOfNorms;
+      seconds += kPassesOfNorms * nodes->kernels->SecondsToAccess(index, w);
     }
-    costs.push_back(seconds);
+    all.push_back(seconds);
   }
-  return costs;
+  return all;
 }
 
 int64_t Model::Ticks(const GraphNodes& nodes, double seconds) const {
@@ -298,10 +225,14 @@ void Model::AddCalls(GraphNodes* nodes, const Works& works) {
 
 void Model::PriceCalls(GraphNodes* nodes) {
   for (size_t i = 0; i < nodes->calls.size(); ++i) {
-    CallNode& call = nodes->calls[i];
-    call.seconds = &CostsOf(*nodes, i);
-    for (double seconds : *call.seconds)
+    const CallNode& call = nodes->calls[i];
+    const std::vector<double>& computing = nodes->kernels->SecondsOf(i);
+    const std::vector<double>& between = SecondsBetweenShards(nodes, i);
+    for (size_t w = 0; w < computing.size(); ++w) {
+      const bool is_computed = call.is_needed && !(call.is_folded && w == 0);
+      const double seconds = is_computed ? computing[w] + between[w] : 0;
       problem_.nodes[call.node].costs.push_back(Ticks(*nodes, seconds));
+    }
   }
 }
 
@@ -403,49 +334,51 @@ const std::vector<double>& Model::SecondsBetween(const SlotInfo& info, const std
   return found->second;
 }
 
-void Model::AddEdges(const GraphNodes& nodes) {
-  const FunctionGraph& graph = *nodes.graph;
-  for (size_t s = 0; s < nodes.tensors.size(); ++s) {
-    const Tensor& tensor = nodes.tensors[s];
+void Model::AddEdges(GraphNodes* nodes) {
+  const FunctionGraph& graph = *nodes->graph;
+  Kernels& kernels = *nodes->kernels;
+  for (size_t s = 0; s < nodes->tensors.size(); ++s) {
+    const Tensor& tensor = nodes->tensors[s];
     const SlotInfo& info = graph.slots[s];
+    const int slot = static_cast<int>(s);
     if (info.is_constant) continue;
-    const bool is_inner = IsInner(nodes, static_cast<int>(s));
     const auto add = [&](int from, const std::vector<int>& source, int to,
-                         const std::vector<int>& target) {
+                         const std::vector<int>& target, const std::vector<double>* divided) {
       const std::vector<double>& seconds = SecondsBetween(info, source, target);
       autoshard::Edge& edge = problem_.edges.emplace_back();
       edge.from = from;
       edge.to = to;
       edge.costs.reserve(seconds.size());
-      size_t at = 0;
-      for (int a : source) {
-        // A redistribution divides the kernel.
-        const double bytes = LocalBytes(info.sizes, info.bytes(), moves_.Sharding(a));
-        const double divided = is_inner ? limits_.Seconds(0, 2 * bytes) : 0;
-        for (int b : target)
-          edge.costs.push_back(Ticks(nodes, seconds[at++] + (a == b ? 0 : divided)));
-      }
+      for (size_t i = 0; i < seconds.size(); ++i)
+        edge.costs.push_back(Ticks(*nodes, seconds[i] + (divided == nullptr ? 0 : (*divided)[i])));
     };
-    const auto is_needed = [&](const Use& use) { return nodes.calls[use.call].is_needed; };
+    const auto call_of = [&](const Use& use) -> const CallNode& { return nodes->calls[use.call]; };
     const auto made = [&](const Use& maker) -> const std::vector<int>& {
-      return nodes.calls[maker.call].rule->results[maker.operand];
+      return call_of(maker).rule->results[maker.operand];
     };
     const auto needed = [&](const Use& reader) -> const std::vector<int>& {
-      return nodes.calls[reader.call].rule->operands[reader.operand];
+      return call_of(reader).rule->operands[reader.operand];
     };
+    const bool is_inner = kernels.IsInner(slot);
     if (tensor.node >= 0) {
+      const std::vector<int>& held = *tensor.shardings;
       for (const Use& maker : tensor.makers) {
-        if (is_needed(maker))
-          add(nodes.calls[maker.call].node, made(maker), tensor.node, *tensor.shardings);
+        if (!call_of(maker).is_needed) continue;
+        add(call_of(maker).node, made(maker), tensor.node, held,
+            is_inner ? &kernels.SecondsToDivideBehind(slot, held) : nullptr);
       }
       for (const Use& reader : tensor.readers) {
-        if (is_needed(reader))
-          add(tensor.node, *tensor.shardings, nodes.calls[reader.call].node, needed(reader));
+        if (!call_of(reader).is_needed) continue;
+        add(tensor.node, held, call_of(reader).node, needed(reader),
+            is_inner ? &kernels.SecondsToDivideBefore(slot, held, reader.call, reader.operand)
+                     : nullptr);
       }
-    } else if (!tensor.makers.empty() && !tensor.readers.empty() && is_needed(tensor.readers[0])) {
+    } else if (!tensor.makers.empty() && !tensor.readers.empty() &&
+               call_of(tensor.readers[0]).is_needed) {
       const Use& maker = tensor.makers[0];
       const Use& reader = tensor.readers[0];
-      add(nodes.calls[maker.call].node, made(maker), nodes.calls[reader.call].node, needed(reader));
+      add(call_of(maker).node, made(maker), call_of(reader).node, needed(reader),
+          is_inner ? &kernels.SecondsToDivide(slot) : nullptr);
     }
   }
 }
@@ -480,7 +413,7 @@ void Model::AddMemory(const GraphNodes& nodes) {
   for (size_t s = 0; s < nodes.tensors.size(); ++s) {
     const Tensor& tensor = nodes.tensors[s];
     const int slot = static_cast<int>(s);
-    if (graph.slots[s].is_constant || !tensor.is_stored || IsInner(nodes, slot)) continue;
+    if (graph.slots[s].is_constant || !tensor.is_stored || nodes.kernels->IsInner(slot)) continue;
     if (params.count(slot) > 0) {
       if (is_main) AddHeld(nodes, slot, 0, num_times_);  // others are the caller's
     } else if (!tensor.makers.empty()) {

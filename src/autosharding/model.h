@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "autoshard/problem.h"
+#include "autosharding/kernels.h"
 #include "autosharding/moves.h"
 #include "autosharding/ways.h"
 #include "autosharding/work.h"
@@ -80,25 +81,12 @@ class Model {
   const std::vector<const propagation::FunctionGraph*>& graphs() const { return order_; }
 
  private:
-  /*! \brief The ways of a rule, and the numbers of their shardings (autosharding/moves.h). */
-  struct RuleWays {
-    std::vector<Way> ways;
-    std::vector<std::vector<int>> operands, results;  // by tensor, one per way
-  };
-  /*! \brief A kernel of fused calls, on one device. */
-  struct Kernel {
-    double computing = 0;  // seconds
-    double bytes = 0;      // that leave or enter it
-    bool is_view = true;
-  };
   /*! \brief A call of a graph. */
   struct CallNode {
     int node;
-    const RuleWays* rule;
-    const std::vector<double>* seconds;  // of each way by itself
+    const NumberedWays* rule;
     Work work;
     int time;
-    int group;               // in GraphNodes::kernels
     bool is_needed = false;  // something that is returned depends on it
     bool is_folded = false;  // computed when the program is built, unless it is sharded
   };
@@ -122,7 +110,8 @@ class Model {
     double count = 0;  // calls of the function
     std::vector<CallNode> calls;
     std::vector<Tensor> tensors;
-    std::map<int, Kernel> kernels;
+    std::vector<bool> is_outside;  // by tensor
+    std::optional<Kernels> kernels;
     int end = 0;  // the time behind its last call
   };
 
@@ -132,22 +121,15 @@ class Model {
   void AddCalls(GraphNodes* nodes, const Works& works);
   void PriceCalls(GraphNodes* nodes);
   void AddTensors(GraphNodes* nodes);
-  void AddEdges(const GraphNodes& nodes);
+  void AddEdges(GraphNodes* nodes);
   void AddCallEdges(const GraphNodes& nodes, const GraphOf& graph_of);
   void RequireFinite() const;
   void AddMemory(const GraphNodes& nodes);
   void AddHeld(const GraphNodes& nodes, int slot, int begin, int end);
-  const RuleWays& Ways(const rules::FactorRule* rule);
+  const NumberedWays& Ways(const rules::FactorRule* rule);
   void FindKernels(GraphNodes* nodes);
   void FindNeeded(GraphNodes* nodes);
-  const std::vector<double>& CostsOf(const GraphNodes& nodes, size_t index);
-  /*! \brief Bytes of a call that leave or enter its kernel, computed in one way or, without one, by
-   * one device. */
-  double BytesOf(const GraphNodes& nodes, size_t index, const Way* way) const;
-  bool IsFirstReader(const GraphNodes& nodes, const Tensor& tensor, size_t call,
-                     size_t operand) const;
-  /*! \brief True if a tensor stays within a kernel. */
-  bool IsInner(const GraphNodes& nodes, int slot) const;
+  const std::vector<double>& SecondsBetweenShards(GraphNodes* nodes, size_t index);
   int64_t Ticks(const GraphNodes& nodes, double seconds) const;
   const GraphNodes& Of(const propagation::FunctionGraph& graph) const {
     return *graphs_.at(&graph);
@@ -163,8 +145,9 @@ class Model {
   autoshard::Problem problem_;
   std::map<const propagation::FunctionGraph*, std::unique_ptr<GraphNodes>> graphs_;
   std::vector<const propagation::FunctionGraph*> order_;
-  std::unordered_map<const rules::FactorRule*, RuleWays> ways_;
-  std::unordered_map<Words, std::vector<double>, HashWords> costs_;
+  std::unordered_map<const rules::FactorRule*, NumberedWays> ways_;
+  std::unordered_map<Words, std::vector<double>, HashWords> between_shards_;
+  Kernels::Prices prices_;
   std::set<std::vector<int>> shardings_;  // of tensors, by their numbers
   std::unordered_map<Words, std::vector<double>, HashWords> seconds_;
   int num_times_ = 0;

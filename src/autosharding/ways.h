@@ -28,6 +28,12 @@ struct Way {
   double fraction = 1;
 };
 
+/*! \brief The ways of a rule, and the numbers of their shardings (autosharding/moves.h). */
+struct NumberedWays {
+  std::vector<Way> ways;
+  std::vector<std::vector<int>> operands, results;  // by tensor, one per way
+};
+
 /*! \brief Ways of a call that are looked at, at most. */
 constexpr size_t kMostWays = 384;
 

@@ -50,7 +50,7 @@ Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
       if (counted != counts.end()) {
         work = counted->second;
       } else {
-        work.computing = estimate.SecondsOf(bindings[i]);
+        work.kernels[0].computing = estimate.SecondsOf(bindings[i]);
       }
       const rules::Operator* record = rules::FindOperator(call.op());
       work.is_view = record != nullptr && record->is_view;

@@ -15,6 +15,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "autosharding/fusion.h"
 #include "ir/node.h"
@@ -24,11 +25,16 @@ namespace distir::autosharding {
 
 namespace ffi = tvm::ffi;
 
-struct Work {
+/*! \brief A kernel of a call, as it would be if it were not fused. */
+struct KernelWork {
   double computing = 0;  // seconds of all operations
   double read = 0;       // bytes
   double written = 0;    // bytes
   int pattern = kOpaque;
+};
+
+struct Work {
+  std::vector<KernelWork> kernels = {KernelWork()};  // one after the other, at least one
   bool is_view = true;  // nothing is computed, unless it is fused with what is
 };
 

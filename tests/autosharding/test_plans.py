@@ -51,8 +51,8 @@ def test_no_annotation_of_parameters_is_faster(sample):
             seconds = dx.analysis.estimate(annotated, CLUSTER).seconds
             assert found.seconds <= seconds * (1 + 1e-6), (seed, mesh, plan, dict(found.plan))
         if found.seconds and abs(found.searched_seconds / found.seconds - 1) > BELIEF:
-            off.append(seed)
-    assert len(off) <= count / 20, off  # normalisations over shards are priced on average
+            off.append((seed, found.searched_seconds / found.seconds))
+    assert not off
 
 
 def test_memory_moves_the_plan_from_data_to_tensor_parallel():

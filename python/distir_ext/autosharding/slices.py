@@ -119,7 +119,7 @@ class Slices:
                 return 0.0
             name = str(callee.name_hint)
             if name in counted.counts:
-                return float(counted.counts[name][0])
+                return float(sum(kernel[0] for kernel in counted.counts[name]))
             function = counted.outlined.functions.get(callee)
             if name not in known and isinstance(function, relax.Function):
                 known[name] = 0.0  # of one that calls itself
