@@ -92,8 +92,8 @@ class AxisSolver {
     known_visits_.Clear();
   }
 
-  /*! \brief Where a call cannot use axes that an operand has, gives its results the shardings with
-   * which these axes serve other dimensions, if everything that follows from it is cheaper so. */
+  /*! \brief Gives results of calls that cannot use axes of an operand the shardings with which
+   * these axes serve other dimensions, if everything that follows from it is cheaper so. */
   void RehomeResults() {
     std::unordered_set<Words, HashWords> dearer;  // calls, by rule and states of tensors
     for (const Link& link : program_.links) {
