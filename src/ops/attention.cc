@@ -210,8 +210,7 @@ ir::Expr DecomposeAttention(const DecomposedCall& call, Writer* w) {
 const Operators kAttention(
     "attention",
     {"batch, heads and groups of heads, sequence of the query, depth of the value", "",
-     "depth of query and key; sequences with a window; the bias, along keys that the shards do not "
-     "divide",
+     "depth of query and key; sequences with a window",
      "sequence of the key: maxima, sums and weighted values of the shards are reduced; of the "
      "query "
      "where it is masked: by its positions"},
@@ -219,13 +218,13 @@ const Operators kAttention(
          .Adds(Accumulation::kSums)
          .Operations(CountOperations)
          .Decompose(DecomposeAttention)
-         .Pad(Padding::kParallel)
+         .Pad(Padding::kDecomposed)
          .PadGrains(),
      Operator("relax.nn.attention_bias", Attention)
          .Adds(Accumulation::kSums)
          .Operations(CountOperations)
          .Decompose(DecomposeAttention)
-         .Pad(Padding::kParallel)
+         .Pad(Padding::kDecomposed)
          .PadGrains()});
 const Operators kPacked(
     "attention",

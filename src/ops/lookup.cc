@@ -176,6 +176,11 @@ FactorRule Bucketize(const OpView& view) {
   return builder.Finish();
 }
 
+// A boundary that is counted only for what is above all others, or equal to the largest.
+Tail BehindBoundaries(const OpView& view) {
+  return IsFloat(view.operands[1]) ? Tail::kNotANumber : Tail::kHighest;
+}
+
 // probabilities [. .], samples [n .], rows [n .], result [n .]: a sample names its row.
 FactorRule Multinomial(const OpView& view) {
   RuleBuilder builder(view);
@@ -346,8 +351,9 @@ const Operators kReverse("gather", {"batch, others", "", "sequence"},
                          {Operator("relax.reverse_sequence", ReverseSequence)
                               .Pad(Padding::kPositions)
                               .Tails(OperandTails::kPositions)});
-const Operators kBucketize("gather", {"all of the input", "boundaries: sum"},
-                           {Operator("relax.bucketize", Bucketize).Pad(Padding::kPositions)});
+const Operators kBucketize(
+    "gather", {"all of the input", "boundaries: sum"},
+    {Operator("relax.bucketize", Bucketize).Pad(Padding::kAll).CountedTail(BehindBoundaries)});
 const Operators kMultinomial("gather", {"samples", "", "probabilities"},
                              {Operator("relax.multinomial_from_uniform", Multinomial)
                                   .Pad(Padding::kPositions)

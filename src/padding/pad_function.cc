@@ -455,10 +455,13 @@ class Padder : public TailWriter {
     ir::Call padded = rules::KernelTable::IsKernelCall(call.op())
                           ? PaddedKernelCall(call, *view.kernel, type, args, extents)
                           : rules::ResizedCall(call, type, args);
-    if (const rules::Operator* record = rules::FindOperator(call.op());
-        record != nullptr && record->sum != nullptr) {
-      if (IsReducedUneven(rule, PaddedDims(operands[0], taken[0])))
-        return BindMean(var, padded, record->sum, NumReduced(rule, operands[0]));
+    const rules::Operator* record = rules::FindOperator(call.op());
+    for (size_t i = 0; record != nullptr && i < operands.size(); ++i) {
+      if (!operands[i].defined() || !IsReducedUneven(rule, i, PaddedDims(operands[i], taken[i])))
+        continue;
+      const ir::Expr number = NumReduced(rule, i, operands[i]);
+      if (record->sum != nullptr) return BindMean(var, padded, record->sum, number);
+      if (record->counted_tail != nullptr) return BindCount(var, padded, number);
     }
     ir::Var result = Bind(var, padded);
     if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
@@ -498,19 +501,22 @@ class Padder : public TailWriter {
     return ir::MakeCall(type, call.op(), args, call.attrs(), {type}, call.span());
   }
 
-  static bool IsReducedUneven(const rules::FactorRule& rule, const std::vector<int>& padded_dims) {
+  static bool IsReducedUneven(const rules::FactorRule& rule, size_t operand,
+                              const std::vector<int>& padded_dims) {
     for (int d : padded_dims) {
-      if (rule.factors[rule.operands[0][d][0]].Is<ReductionFactor>()) return true;
+      if (rule.factors[rule.operands[operand][d][0]].Is<ReductionFactor>()) return true;
     }
     return false;
   }
 
-  /*! \brief Number of elements of the operand that one element of the result is made from. */
-  static ir::Expr NumReduced(const rules::FactorRule& rule, const ir::DTensorType& operand) {
+  /*! \brief Number of elements of an operand that one element of the result is made from. */
+  static ir::Expr NumReduced(const rules::FactorRule& rule, size_t operand,
+                             const ir::DTensorType& type) {
     std::vector<ir::Expr> reduced;
-    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(operand.tensor_ty());
+    const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
     for (size_t d = 0; d < shape.size(); ++d) {
-      if (rule.factors[rule.operands[0][d][0]].Is<ReductionFactor>()) reduced.push_back(shape[d]);
+      if (rule.factors[rule.operands[operand][d][0]].Is<ReductionFactor>())
+        reduced.push_back(shape[d]);
     }
     return ir::Product(reduced);
   }
@@ -521,6 +527,13 @@ class Padder : public TailWriter {
                                                  mean.attrs(), {}, mean.span()));
     ir::Expr number = Number(count, ir::DTensorType::Cast(mean.ty()));
     Bind(var, ir::MakeCall(mean.ty(), ir::GetOp("relax.divide"), {sum, number}));
+  }
+
+  /*! \brief A count that has no more than the true number of elements. */
+  void BindCount(const ir::Var& var, const ir::Call& padded, const ir::Expr& count) {
+    const ir::Expr counted = Emit(var.name(), padded);
+    const ir::Expr number = Number(count, ir::DTensorType::Cast(padded.ty()));
+    Bind(var, ir::MakeCall(padded.ty(), ir::GetOp("relax.minimum"), {counted, number}));
   }
 
   // ---- tails

@@ -108,6 +108,10 @@ Program Unfold(const FunctionGraph& root, const GraphOf& graph_of);
  *
  * A reduced factor never keeps an axis from a result: what is partial can be scattered.
  *
+ * Then axes of an operand that a call cannot use, since it needs all of a dimension or can only be
+ * sharded along a major part of it, serve another dimension of the call's results, if nobody states
+ * these and all links whose tensors change so take less time (propagation/solving/link_cost.h).
+ *
  * In the end, a call whose result is read only where its sharding is stated is priced with what is
  * stated, and the result stays as it is computed then.
  *

@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "propagation/instances.h"
 #include "propagation/solving/known_visits.h"
+#include "propagation/solving/link_cost.h"
 #include "propagation/solving/links_of_slots.h"
 #include "propagation/solving/meshes.h"
 #include "rules/call/call_cost.h"
-#include "rules/call/call_sharding.h"
 #include "rules/call/projection.h"
 #include "rules/call/ways.h"
+#include "support/words.h"
 
 namespace distir::propagation {
 
@@ -32,7 +34,8 @@ class AxisSolver {
         queued_(program->links.size(), false),
         waits_(program->links.size(), false),
         states_(program),
-        known_visits_(&states_) {}
+        known_visits_(&states_),
+        link_cost_(program, users, meshes, planner) {}
 
   void Run() {
     for (int priority : Priorities()) {
@@ -44,9 +47,10 @@ class AxisSolver {
       EnqueueWaiting();
       Drain(Stage::kConflicts);
     }
+    RehomeResults();
     for (const Link& link : program_.links) {
       if (link.is_identity && !link.blocked.forward && !link.blocked.backward)
-        PriceAsRead(program_.Operands(link)[0], program_.Results(link)[0]);
+        link_cost_.PriceAsRead(program_.Operands(link)[0], program_.Results(link)[0]);
     }
   }
 
@@ -86,6 +90,77 @@ class AxisSolver {
     }
     states_.NumberAll();
     known_visits_.Clear();
+  }
+
+  /*! \brief Gives results of calls that cannot use axes of an operand the shardings with which
+   * these axes serve other dimensions, if everything that follows from it is cheaper so. */
+  void RehomeResults() {
+    std::unordered_set<Words, HashWords> dearer;  // calls, by rule and states of tensors
+    for (const Link& link : program_.links) {
+      if (!link_cost_.HasUnusedAxes(link)) continue;
+      Words key = {Address(link.rule)};
+      for (IntRange slots : {program_.Operands(link), program_.Results(link)}) {
+        for (int slot : slots) key.push_back(states_.Of(slot));
+      }
+      if (dearer.count(key) > 0) continue;
+      if (!TryRehomed(link)) dearer.insert(std::move(key));
+    }
+  }
+
+  using Journal = std::vector<std::pair<int, mesh::Sharding>>;  // slots, and what they had
+
+  /*! \brief Gives results of a link the axes of its operands where that saves most, together with
+   * what follows; false if it saves nothing. */
+  bool TryRehomed(const Link& link) {
+    const FactorShardings* best = nullptr;
+    double most = 0;
+    const std::vector<FactorShardings> ways = link_cost_.Rehomed(link);
+    for (const FactorShardings& factors : ways) {
+      Journal journal;
+      ApplyToResults(link, factors, &journal);
+      const double saved = Saved(&journal);
+      for (auto change = journal.rbegin(); change != journal.rend(); ++change) {
+        program_.slots[change->first].sharding = change->second;
+        states_.Renumber(change->first);
+      }
+      if (saved <= most) continue;
+      most = saved;
+      best = &factors;
+    }
+    if (best != nullptr) ApplyToResults(link, *best, nullptr);
+    return best != nullptr;
+  }
+
+  /*! \brief Gives results of a link the axes of factors, and solves what follows. */
+  void ApplyToResults(const Link& link, const FactorShardings& factors, Journal* journal) {
+    journal_ = journal;
+    for (int r = 0; r < link.num_results; ++r)
+      Apply(*link.rule, {program_.Results(link)[r], 0, &link.rule->results[r], true, {}}, factors);
+    Drain(Stage::kConflicts);
+    journal_ = nullptr;
+  }
+
+  /*! \brief Seconds that changes save of what is sent by the links of the slots. */
+  double Saved(Journal* journal) {
+    std::set<int> links;
+    for (const auto& change : *journal) {
+      for (int user : users_[change.first]) links.insert(user);
+    }
+    auto seconds = [&] {
+      double sum = 0;
+      for (int each : links) sum += link_cost_.Seconds(program_.links[each]);
+      return sum;
+    };
+    auto swap = [&](auto begin, auto end) {
+      for (auto change = begin; change != end; ++change)
+        std::swap(program_.slots[change->first].sharding, change->second);
+    };
+    const double after = seconds();
+    swap(journal->rbegin(), journal->rend());
+    const double before = seconds();
+    swap(journal->begin(), journal->end());
+    const double saved = before - after;
+    return saved > before * 1e-9 ? saved : 0;  // not a rounding error
   }
 
   bool IsOpen(const SlotState& slot, size_t dim) const {
@@ -165,6 +240,7 @@ class AxisSolver {
   void Repeat(const Link& link, const VisitOutcome& known) {
     for (const StateChange& change : known.changes) {
       const int slot = program_.Operands(link)[change.position];  // or a result, which follow
+      Note(slot);
       program_.slots[slot].sharding = states_.ShardingOf(change.state);
       states_.Set(slot, change.state);
       EnqueueUsers(slot);
@@ -373,51 +449,6 @@ class AxisSolver {
                            std::move(known[1]));
   }
 
-  /*! \brief Prices the call that makes a value with the sharding that is stated of its only reader,
-   * and leaves the value as it is computed then. */
-  void PriceAsRead(int made, int read) {
-    SlotState& slot = program_.slots[made];
-    const SlotState& stated = program_.slots[read];
-    if (stated.stated == nullptr || slot.stated != nullptr || stated.root != slot.root ||
-        slot.root == kNoRoot || users_[made].size() != 2 || stated.sharding == slot.sharding)
-      return;
-    const Link& maker = program_.links[users_[made][0]];
-    const IntRange operands = program_.Operands(maker), results = program_.Results(maker);
-    if (maker.is_identity || maker.crossing != nullptr || results.size() != 1 ||
-        results[0] != made || operands.size() == 0)
-      return;
-    std::vector<const mesh::Sharding*> shardings;
-    std::vector<double> elements;
-    rules::PricedTensors priced[2];
-    for (int operand : operands) {
-      const SlotState& state = program_.slots[operand];
-      const bool is_placed = !state.info->is_constant && state.root == slot.root;
-      shardings.push_back(is_placed ? &state.sharding : nullptr);
-      elements.push_back(state.info->elements);
-      priced[0].Add(shardings.back(), state.info->sizes, state.info->bytes());
-    }
-    rules::PricedTensors as_solved;
-    as_solved.Add(&slot.sharding, slot.info->sizes, slot.info->bytes());
-    priced[1].Add(&stated.sharding, slot.info->sizes, slot.info->bytes());
-    const mesh::Mesh& mesh = meshes_.Root(slot.root);
-    const rules::CallCost solved_cost(&planner_, mesh, *maker.rule, priced[0], as_solved);
-    const rules::CallCost cost(&planner_, mesh, *maker.rule, priced[0], priced[1]);
-    const rules::CallSharding as_is =
-        rules::DecideCall(*maker.rule, shardings, {&slot.sharding}, elements, solved_cost);
-    const rules::CallSharding as_read =
-        rules::DecideCall(*maker.rule, shardings, {&stated.sharding}, elements, cost);
-    const planning::TensorSize& size = as_solved.sizes[0];
-    const double moved = planner_
-                             .Find(mesh, slot.sharding, stated.sharding,
-                                   planning::PaddedFor(size, slot.sharding, stated.sharding))
-                             .seconds;
-    // Of ways that take equally long, the one in which what was stated moves.
-    if (cost.Seconds(as_read.factors) >= (solved_cost.Seconds(as_is.factors) + moved) * (1 - 1e-9))
-      return;
-    slot.read_as = read;
-    slot.sharding = as_read.results[0];
-  }
-
   void Apply(const rules::FactorRule& rule, const View& view, const FactorShardings& merged) {
     SlotState& slot = program_.slots[view.slot];
     if (slot.stated != nullptr && !slot.stated->HasOpen()) return;
@@ -458,8 +489,14 @@ class AxisSolver {
     }
     AxisList extended = rules::FittingPrefix(mesh::PrefixDisjointFrom(axes, used), whole);
     if (mesh::NumShards(extended) <= mesh::NumShards(current)) return false;
+    Note(index);
     current = std::move(extended);
     return true;
+  }
+
+  /*! \brief Keeps the sharding of a slot that is going to change, while changes may be undone. */
+  void Note(int slot) {
+    if (journal_ != nullptr) journal_->emplace_back(slot, program_.slots[slot].sharding);
   }
 
   Program& program_;
@@ -475,7 +512,9 @@ class AxisSolver {
   std::vector<View> views_;  // of the link being visited
   Merged merged_;            // of the link being visited
   std::vector<FactorShardings> spare_;
-  int priority_ = 0;  // up to which what is stated counts
+  LinkCost link_cost_;
+  Journal* journal_ = nullptr;  // of changes that may be undone
+  int priority_ = 0;            // up to which what is stated counts
 };
 
 }  // namespace

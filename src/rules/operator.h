@@ -166,6 +166,10 @@ struct Operator {
   bool pads_grains = false;
   /*! \brief Null: any tail of a decomposed factor changes nothing. */
   TailFunction decomposed_tail = nullptr;
+  /*! \brief Tail along the reduction of an operator that counts elements, which is counted only
+   * with all others: of a padded call, the least of the result and the true number is taken. Null:
+   * the tail is the neutral element of the reduction. */
+  TailFunction counted_tail = nullptr;
   OperandTails tails = OperandTails::kAny;
   /*! \brief Sum operator of a mean, with the same attributes. If a reduced dimension is padded, the
    * mean is written as this sum divided by the true number of elements. */
@@ -204,6 +208,7 @@ struct Operator {
   Operator& Pad(Padding along) { return Set(&padding, along); }
   Operator& PadGrains() { return Set(&pads_grains, true); }
   Operator& DecomposedTail(TailFunction needed) { return Set(&decomposed_tail, needed); }
+  Operator& CountedTail(TailFunction needed) { return Set(&counted_tail, needed); }
   Operator& Tails(OperandTails needed) { return Set(&tails, needed); }
   Operator& IsMeanOf(const char* sum_operator) { return Set(&sum, sum_operator); }
   Operator& IsElementwise() { return Set(&is_elementwise, true); }

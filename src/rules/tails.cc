@@ -118,6 +118,10 @@ void RequireWhole(Padded padded, const OpView& view, FactorRule* rule) {
 }
 
 Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int factor) {
+  const Operator* record = FindOperator(view.call.op());
+  if (record != nullptr && record->counted_tail != nullptr &&
+      rule.factors[factor].Is<ReductionFactor>())
+    return record->counted_tail(view);
   switch (rule.factors[factor].reduction()) {
     case mesh::Reduction::kSum:
     case mesh::Reduction::kMean:
@@ -131,7 +135,6 @@ Tail NeededTail(const OpView& view, const FactorRule& rule, size_t operand, int 
     default:
       break;
   }
-  const Operator* record = FindOperator(view.call.op());
   if (record == nullptr) return Tail::kAny;
   if (operand == 0) {
     const bool is_needed =

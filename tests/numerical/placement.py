@@ -65,6 +65,8 @@ class Expectation:
     """Shards per dimension of every result; None where operands disagree."""
     collectives: frozenset[str] | None = None
     """Kinds of communication that may be there; None where operands disagree."""
+    has_unused: bool = False
+    """Some axes of operands shard nothing that the call keeps; other dimensions may take them."""
 
 
 GRAINED = {"relax.reshape", "relax.flatten", "relax.nn.batch_flatten", "relax.repeat"}
@@ -155,7 +157,7 @@ def expect_from_operands(case: Case, mesh: MeshShape, placed: Sequence[Dims]) ->
         for text in case.results
     )
     if claims.unused:
-        return Expectation(runs_sharded, results)
+        return Expectation(runs_sharded, results, has_unused=True)
     kinds: set[str] = set()
     if any(claims.shards(name) > 1 for name in case.combined):
         kinds.add("all_reduce")

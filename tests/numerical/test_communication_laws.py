@@ -208,7 +208,6 @@ LONG = 64
 # Reasons, as the table of operators states them.
 SHORT = "fewer windows than shards"
 COPRIME = "spatial dimensions of coprime extents"
-KEYS = "the bias, along keys that the shards do not divide"
 KNOWN: dict[tuple[str, str], str] = {
     (op, letter): why
     for op, letters, why in (
@@ -222,7 +221,6 @@ KNOWN: dict[tuple[str, str], str] = {
         ("relax.nn.max_pool3d", "pqr", SHORT),
         ("relax.nn.avg_pool3d", "pqr", SHORT),
         ("relax.nn.adaptive_avg_pool3d", "xyz", SHORT),
-        ("relax.nn.attention_bias", "t", KEYS),
         ("relax.image.resize2d", "p", COPRIME),
         ("relax.image.resize3d", "q", COPRIME),
     )

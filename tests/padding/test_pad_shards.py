@@ -293,7 +293,9 @@ def test_what_cannot_be_padded_is_whole():
             y0 = R.dist.annotate_sharding(y, "mesh[0]", "S[1]")
             merged = R.reshape(y0, (28,))
             ordered = R.sort(x0, axis=0)
-            return (merged, ordered)
+            m0 = R.dist.annotate_sharding(merged, "mesh[0]", "R")
+            o0 = R.dist.annotate_sharding(ordered, "mesh[0]", "R")
+            return (m0, o0)
 
     mod = propagated(Program)
     for call in ("reshape", "sort"):

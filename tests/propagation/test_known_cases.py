@@ -86,7 +86,7 @@ def test_a_sum_then_a_product():
     [
         ((4,), (8,), (2, 4), "a", "0|1"),  # views of an axis have its parts as numbers
         ((2, 2), (2, 4), (8,), "a|b", "ab"),
-        ((2, 2), (4, 4), (16,), "a|b", "a"),
+        ((2, 2), (4, 4), (16,), "a|b", "ab"),  # b moves behind a; Shardy gathers it
         ((2, 4, 2), (8, 4), (2, 16), "ab|c", "a|bc"),  # fills rows, then columns
         ((6,), (8,), (2, 4), "a", "-|-"),  # shards of 2 do not end where rows do; Shardy pads
         ((3,), (8,), (2, 4), "a", "-|-"),
@@ -99,11 +99,12 @@ def test_reshape(mesh, before, after, given, expected):
     assert p.shardings(y)["y"] == expected
 
 
-def test_a_dimension_that_is_needed_whole_does_not_spread():
+def test_an_axis_of_a_dimension_that_is_needed_whole_moves_to_another():
     p = Program(2, 2, 2)
     x = p.param("x", 8, 8, 8)
     y = p.emit("y", (sort_rows, p.place("x0", x, "a|b|c")))
-    assert p.shardings(y) == {"x": "a|b|c", "y": "-|b|c"}
+    # Shardy gathers a, and leaves the rows of y at b.
+    assert p.shardings(y) == {"x": "a|b|c", "y": "-|ab|c"}
 
 
 def test_an_annotation_stops_what_spreads_backward():

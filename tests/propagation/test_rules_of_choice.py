@@ -170,12 +170,12 @@ def test_transposition_carries_axes_both_ways():
     [
         ((4,), (8,), (2, 4), "a", "0|1"),  # an axis of 4 is cut in two halves
         ((2, 2), (2, 4), (8,), "a|b", "ab"),
-        ((2, 2), (4, 4), (16,), "a|b", "a"),  # b is not contiguous behind the rest of a's dimension
+        ((2, 2), (4, 4), (16,), "a|b", "ab"),  # columns of b move behind the rows of a
         ((2, 2), (16,), (4, 4), "ab", "ab|-"),
         ((6,), (6,), (2, 3), "a", "0|1"),
         ((3,), (6,), (2, 3), "a", "-|-"),  # 3 shards cut across rows of 3
         ((2,), (8, 3), (24,), "a|-", "a"),
-        ((2,), (3, 8), (24,), "-|a", "-"),
+        ((2,), (3, 8), (24,), "-|a", "a"),  # columns move to rows
     ],
 )
 def test_reshape(mesh, before, after, given, expected):

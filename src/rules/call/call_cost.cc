@@ -3,6 +3,8 @@
 #include "rules/call/call_cost.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "cost/collective_cost.h"
 #include "cost/exchange.h"
@@ -36,11 +38,15 @@ double LocalBytesWith(size_t factor, const FactorRule& rule, Side side,
   return sum;
 }
 
-/*! \brief True if every shard has an element; the last ones may be padded. */
+/*! \brief True if a parallel factor takes another axis: it divides into the shards, or every one of
+ * them has an element and the last ones may be padded. */
 bool HasRoom(const FactorRule& rule, size_t factor, const AxisList& axes,
              const mesh::AxisRef& more) {
   const Factor& info = rule.factors[factor];
-  return info.Is<ParallelFactor>() && info.size >= mesh::NumShards(axes) * more.size;
+  if (!info.Is<ParallelFactor>() || info.size < 0) return false;
+  AxisList all = axes;
+  all.push_back(more);
+  return mesh::NumShards(FittingPrefix(all, info)) == mesh::NumShards(all);
 }
 
 /*! \brief True if an operand has fewer elements than shards along a factor that moves elements: no
@@ -50,6 +56,16 @@ bool IsShort(const FactorRule& rule, const TensorFactors& operand, const FactorS
     return dim.size() == 1 && rule.factors[dim[0]].moves() &&
            !dim.HasRoomFor(mesh::NumShards(factors[dim[0]]));
   });
+}
+
+/*! \brief The axes of an operand that some factor could have, were it the only tensor. */
+AxisList Usable(const FactorRule& rule, const TensorFactors& operand, const Sharding& sharding) {
+  FactorShardings factors(rule.factors.size());
+  Project(rule, operand, sharding, &factors);
+  DropUnnestable(rule, &factors);
+  AxisList usable;
+  for (const AxisList& axes : factors) usable.insert(usable.end(), axes.begin(), axes.end());
+  return usable;
 }
 
 }  // namespace
@@ -130,10 +146,12 @@ AxisList CallCost::Homeless(const FactorShardings& factors) const {
   for (size_t i = 0; i < operands_.shardings.size(); ++i) {
     const Sharding* operand = operands_.shardings[i];
     if (operand == nullptr) continue;
-    for (size_t d = 0; d < operand->dims.size(); ++d) {
-      if (!rule_.NeedsReplication(rule_.operands[i][d])) continue;
-      for (const mesh::AxisRef& axis : operand->dims[d]) {
+    std::optional<AxisList> usable;
+    for (const AxisList& axes : operand->dims) {
+      for (const mesh::AxisRef& axis : axes) {
         if (mesh::Overlaps({axis}, taken)) continue;
+        if (!usable) usable = Usable(rule_, rule_.operands[i], *operand);
+        if (mesh::Overlaps({axis}, *usable)) continue;
         taken.push_back(axis);
         homeless.push_back(axis);
       }
@@ -142,28 +160,50 @@ AxisList CallCost::Homeless(const FactorShardings& factors) const {
   return homeless;
 }
 
-std::vector<int> CallCost::Rehome(FactorShardings* factors) const {
+std::vector<CallCost::Home> CallCost::Homes(const FactorShardings& factors,
+                                            const mesh::AxisRef& axis, int preferred) const {
+  std::vector<Home> homes;
+  const double gathered = Seconds(factors);
+  for (size_t f = 0; f < factors.size(); ++f) {
+    if (!HasRoom(rule_, f, factors[f], axis)) continue;
+    FactorShardings moved = factors;
+    moved[f].push_back(axis);
+    FactorShardings nested = moved;
+    DropUnnestable(rule_, &nested);
+    if (nested != moved) continue;
+    const double seconds = Seconds(moved);
+    if (seconds < gathered * (1 - 1e-9)) homes.push_back({static_cast<int>(f), seconds});
+  }
+  std::stable_sort(homes.begin(), homes.end(), [preferred](const Home& a, const Home& b) {
+    if (std::abs(a.seconds - b.seconds) > a.seconds * 1e-9) return a.seconds < b.seconds;
+    return a.factor == preferred && b.factor != preferred;
+  });
+  return homes;
+}
+
+std::vector<int> CallCost::Rehome(FactorShardings* factors, int preferred) const {
   std::vector<int> extended;
   for (const mesh::AxisRef& axis : Homeless(*factors)) {
-    double least = Seconds(*factors);
-    int best = -1;
-    for (size_t f = 0; f < factors->size(); ++f) {
-      if (!HasRoom(rule_, f, (*factors)[f], axis)) continue;
-      FactorShardings moved = *factors;
-      moved[f].push_back(axis);
-      FactorShardings nested = moved;
-      DropUnnestable(rule_, &nested);
-      if (nested != moved) continue;
-      const double seconds = Seconds(moved);
-      if (seconds >= least * (1 - 1e-9)) continue;
-      least = seconds;
-      best = static_cast<int>(f);
-    }
-    if (best < 0) continue;
-    (*factors)[best].push_back(axis);
-    extended.push_back(best);
+    const std::vector<Home> homes = Homes(*factors, axis, preferred);
+    if (homes.empty()) continue;
+    preferred = homes.front().factor;
+    (*factors)[preferred].push_back(axis);
+    extended.push_back(preferred);
   }
   return extended;
+}
+
+std::vector<FactorShardings> CallCost::Rehomed(const FactorShardings& factors) const {
+  std::vector<FactorShardings> found;
+  const AxisList homeless = Homeless(factors);
+  if (homeless.empty()) return found;
+  for (const Home& first : Homes(factors, homeless.front(), kNoFactor)) {
+    FactorShardings moved = factors;
+    moved[first.factor].push_back(homeless.front());
+    Rehome(&moved, first.factor);
+    found.push_back(std::move(moved));
+  }
+  return found;
 }
 
 }  // namespace distir::rules

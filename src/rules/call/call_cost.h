@@ -54,19 +54,35 @@ class CallCost {
   double SecondsBetweenShards(const FactorShardings& factors) const;
 
   /*!
-   * \brief If the call needs all of a dimension that an operand has sharded, offers its axes to
-   * the parallel factors of known size that they divide, one at a time, to the factor with which
-   * the call is cheapest, if it is cheaper so than with the axis gathered.
+   * \brief If the call needs all of a dimension that an operand has sharded, or can only be sharded
+   * along its major parts, offers its axes to the parallel factors of known size that they divide,
+   * one at a time, to the factor with which the call is cheapest, if it is cheaper so than with the
+   * axis gathered.
    *
    * A sort along dimension 0 of [x|y] has its result wanted as [x|y]: x moves behind y by an
    * all-to-all and back by another, and no device sorts what others sort.
+   * \param preferred A factor that takes the first axis if others are no cheaper. The next axes
+   * prefer the factor of the one before.
    * \return The factors that have more axes than before.
    */
-  std::vector<int> Rehome(FactorShardings* factors) const;
+  std::vector<int> Rehome(FactorShardings* factors, int preferred = kNoFactor) const;
+
+  /*! \brief All ways to Rehome that differ in the factor of the first axis, cheapest first. */
+  std::vector<FactorShardings> Rehomed(const FactorShardings& factors) const;
 
  private:
-  /*! \brief The axes that operands have on dimensions that need replication, if no factor has
-   * them. */
+  static constexpr int kNoFactor = -1;
+
+  struct Home {
+    int factor;
+    double seconds;  // of the call
+  };
+  /*! \brief The factors that may have an axis which no factor has, and with which the call is
+   * cheaper so, cheapest first. */
+  std::vector<Home> Homes(const FactorShardings& factors, const mesh::AxisRef& axis,
+                          int preferred) const;
+  /*! \brief The axes that operands have and no factor has: those of a dimension that needs
+   * replication, or is a minor part of another one. */
   mesh::AxisList Homeless(const FactorShardings& factors) const;
   double SecondsToMove(const mesh::Sharding& from, const mesh::Sharding& to,
                        const planning::TensorSize& size) const;

@@ -43,6 +43,18 @@ def along(mesh: dx.Mesh, n: int) -> Iterator[Row]:
     of_rows = {**table, "t": ((n,), INT)}
     plan = {**ROWS, "t": ("x",)}
     yield row("loss over rows", R.nn.nll_loss, of_rows, plan, reduced(devices, 8))
+    # A count of each element.
+    bounds = {"i": ((64,), FLOAT), "x": ((n,), FLOAT)}
+    yield row("bucketize", R.bucketize, bounds, {"x": ("x",)}, reduced(devices, 64 * 8))
+    # Maxima, sums and weighted values of two queries of four heads.
+    heads = {"q": ((1, 2, 4, 8), FLOAT), "k": ((1, n, 4, 8), FLOAT), "v": ((1, n, 4, 8), FLOAT)}
+    keys = dict.fromkeys("kv", (None, "x", None, None))
+    scores = 4 * 2 * 4
+    right = reduced(devices, scores) + reduced(devices, scores * (1 + 8))
+    yield row("attention", R.nn.attention, heads, keys, right)
+    biased = {**heads, "b": ((1, 4, 2, n), FLOAT)}
+    plan = {**keys, "b": (None, None, None, "x")}
+    yield row("biased attention", R.nn.attention, biased, plan, right)
     places, values = ((6, 64), INT), ((6, 64), FLOAT)
     looked_up = {**table, "i": ((7,), INT)}
     for mode in ("fast", "clip", "wrap", "nan"):

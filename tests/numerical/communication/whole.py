@@ -13,6 +13,7 @@ import distir_ext as dx
 
 from .pieces import CUBE, LINE, OBLONG, SIX, cut, reduced
 from .programs import FLOAT, INT, Row
+from .uneven import even
 
 GRID = dx.Mesh(x=4, y=2)
 
@@ -51,6 +52,31 @@ def merged_dimensions() -> Iterator[Row]:
             ("sort", lambda rows: R.sort(rows, 1)),
         ):
             yield Row(f"{what} {where}", merged(build), x, mesh, {"x": dims}, 0)
+    # All of the merged rows are needed: columns are exchanged, and back where rows are stated.
+    for mesh, shape, dims in (
+        (LINE, (64, 1024, 256), (None, "x", None)),
+        (LINE, (64, 1022, 256), (None, "x", None)),
+        (SIX, (60, 1024, 252), (None, "x", None)),
+        (OBLONG, (61, 1024, 252), (None, ("y", "x"), None)),
+        (CUBE, (64, 1024, 256), (None, ("x", "y"), "z")),
+    ):
+        x, where = {"x": (shape, FLOAT)}, f"of {shape} on {mesh.shape}"
+        shards = 4 if mesh is CUBE else int(mesh.size)
+        local = 4 * shape[0] * even(shape[1], shards) * shape[2] // int(mesh.size)
+        once = local * (shards - 1) // shards
+        for what, build in (
+            ("softmax", lambda rows: R.nn.softmax(rows, 0)),
+            ("cumsum", lambda rows: R.cumsum(rows, 0)),
+            ("sort", lambda rows: R.sort(rows, 0)),
+        ):
+            stays = {"x": dims, "return": dims}
+            yield Row(f"{what} of all rows {where}", merged(build), x, mesh, {"x": dims}, once)
+            yield Row(f"{what} of all rows {where}, back", merged(build), x, mesh, stays, 2 * once)
+    for mesh, axes in ((LINE, "x"), (SIX, "x"), (OBLONG, ("y", "x")), (CUBE, ("x", "y", "z"))):
+        n = int(mesh.size)
+        x, plan = {"x": ((384, 48), FLOAT)}, {"x": (axes, None)}
+        right = 384 * 48 * 4 * (n - 1) // n**2
+        yield Row(f"sort of rows on {mesh.shape}", lambda x: R.sort(x, 0), x, mesh, plan, right)
     # An exchange, where what is merged is wanted in shards.
     x, plan = {"x": ((8, 128, 256), FLOAT)}, {"x": (None, "x", None), "return": ("x", None)}
     yield Row(

@@ -94,6 +94,14 @@ def of_rows(emit, x, w, bias):
     return R.reshape(shifted, x.ty.shape.values[:-1])
 
 
+def along_rows(emit, x, w, bias):
+    """A running sum, a sort and a softmax of all merged rows."""
+    rows = emit(R.reshape(x, rows_of(x)))
+    sums = emit(R.cumsum(rows, 0))
+    shares = emit(R.nn.softmax(emit(R.sort(sums, 0)), 0))
+    return R.reshape(emit(R.add(shares, bias)), list(x.ty.shape.values))
+
+
 N = tirx.Var("n", "int64")
 WEIGHTS = {"w": (6, 6), "b": (6,)}
 # What is computed, of which x and weights, the mesh, how x is sharded, and the bytes sent.
@@ -109,6 +117,11 @@ CASES = [
     (layers, (3, 9, 6), WEIGHTS, OBLONG, (None, "y", None), 0),
     (heads, (3, 8, 6), {"w": (2, 4), "b": (4,)}, FOUR, (None, "x", None), 0),
     (heads, (3, 8, 6), {"w": (2, 4), "b": (4,)}, OBLONG, (None, None, "x"), 0),
+    # Columns are exchanged, once.
+    (along_rows, (3, 8, 6), {"w": (1, 1), "b": (6,)}, dx.Mesh(x=2), (None, "x", None), 144),
+    (along_rows, (3, 8, 8), {"w": (1, 1), "b": (8,)}, FOUR, (None, "x", None), 144),
+    (along_rows, (2, 7, 12), {"w": (1, 1), "b": (12,)}, OBLONG, (None, ("x", "y"), None), 252),
+    (along_rows, (2, 3, 8, 8), {"w": (1, 1), "b": (8,)}, CUBE, ("z", None, ("x", "y"), None), 248),
     # All devices reduce one number.
     (of_rows, (3, 8, 6), WEIGHTS, FOUR, (None, "x", None), 2 * 3 * 4 // 4 + 1),
 ]  # fmt: skip
