@@ -456,7 +456,9 @@ class Padder : public TailWriter {
                           ? PaddedKernelCall(call, *view.kernel, type, args, extents)
                           : rules::ResizedCall(call, type, args);
     const rules::Operator* record = rules::FindOperator(call.op());
-    for (size_t i = 0; record != nullptr && i < operands.size(); ++i) {
+    const bool counts =
+        record != nullptr && (record->sum != nullptr || record->counted_tail != nullptr);
+    for (size_t i = 0; counts && i < operands.size(); ++i) {
       if (!operands[i].defined() || !IsReducedUneven(rule, i, PaddedDims(operands[i], taken[i])))
         continue;
       const ir::Expr number = NumReduced(rule, i, operands[i]);
@@ -503,10 +505,13 @@ class Padder : public TailWriter {
 
   static bool IsReducedUneven(const rules::FactorRule& rule, size_t operand,
                               const std::vector<int>& padded_dims) {
-    for (int d : padded_dims) {
-      if (rule.factors[rule.operands[operand][d][0]].Is<ReductionFactor>()) return true;
-    }
-    return false;
+    return std::any_of(padded_dims.begin(), padded_dims.end(),
+                       [&](int d) { return IsReduced(rule, operand, static_cast<size_t>(d)); });
+  }
+
+  static bool IsReduced(const rules::FactorRule& rule, size_t operand, size_t dim) {
+    const auto& factors = rule.operands[operand][dim];
+    return !factors.empty() && rule.factors[factors[0]].Is<ReductionFactor>();
   }
 
   /*! \brief Number of elements of an operand that one element of the result is made from. */
@@ -515,8 +520,7 @@ class Padder : public TailWriter {
     std::vector<ir::Expr> reduced;
     const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
     for (size_t d = 0; d < shape.size(); ++d) {
-      if (rule.factors[rule.operands[operand][d][0]].Is<ReductionFactor>())
-        reduced.push_back(shape[d]);
+      if (IsReduced(rule, operand, d)) reduced.push_back(shape[d]);
     }
     return ir::Product(reduced);
   }
