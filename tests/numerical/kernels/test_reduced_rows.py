@@ -136,3 +136,37 @@ def test_one_number_of_all_elements():
                 for (name, (_, wanted)), each in zip(cases.items(), found, strict=True):
                     theirs = wanted(exact).astype(each.numpy().dtype)
                     np.testing.assert_allclose(each.numpy(), theirs, 2e-5, 1e-3, err_msg=name)
+
+
+def test_rows_of_any_length_are_reduced_by_vectors():
+    """Also over several dimensions, and where sixteen do not divide them."""
+    cases = {
+        "sum": (op.sum, np.sum),
+        "mean": (op.mean, np.mean),
+        "max": (op.max, np.max),
+        "variance": (op.variance, np.var),
+    }
+    shapes = [((64, 1003), [1]), ((64, 1000), [1]), ((64, 16, 7, 7), [2, 3]), ((64, 99, 3), [1, 2])]
+    for shape, axes in [*shapes, ((64, 1009), [1]), ((4, 8, 9, 30), [1, 3]), ((64, 34), [1])]:
+        x = np.random.default_rng(0).standard_normal(shape, "float32")
+        builder = relax.BlockBuilder()
+        variable = relax.Var("x", relax.TensorType(shape, "float32"))
+        with builder.function("main", [variable]):
+            with builder.dataflow():
+                made = [builder.emit(make(variable, axes)) for make, _ in cases.values()]
+                results = builder.emit_output(relax.Tuple(made))
+            builder.emit_func_output(results)
+        mod = builder.get()
+        if (shape, axes) in shapes:
+            kernel = relax.transform.LegalizeOps()(mod)["sum"]
+            scheduled = schedule_kernels(tvm.IRModule({"main": kernel})).script()
+            assert "T.vectorized" in scheduled
+        exe = dx.build(dx.annotate(mod, dx.Mesh(a=1), {"x": None}))
+        with dx.Session(1) as session:
+            model = session.load(exe)
+            for given in (x, np.where(x == x.max(), np.nan, x)):
+                for (name, (_, wanted)), found in zip(
+                    cases.items(), model["main"](given), strict=True
+                ):
+                    right = wanted(given.astype("float64"), tuple(axes))
+                    np.testing.assert_allclose(found.numpy(), right, 2e-5, 1e-5, err_msg=name)

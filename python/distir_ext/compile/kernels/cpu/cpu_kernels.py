@@ -24,6 +24,9 @@ from distir_ext.compile.kernels.inlining import inline_blocks
 # Partial results that a reduction keeps side by side: at least one vector of any CPU.
 LANES = 16
 
+# Fewer partial results of rows that no more divide take longer than adding one by one.
+FEWEST_LANES = 5
+
 # Fewer elements take less time than waking threads does.
 SMALLEST_PARALLEL = 1 << 14
 
@@ -245,15 +248,21 @@ def _largest_divisor(number: int, most: int) -> int:
 
 
 def _split_reduction(schedule: s_tir.Schedule, block: Any) -> Any | None:
-    """Makes a reduction over the innermost loop keep partial results; the block of these."""
-    loop = schedule.get_loops(block)[-1]
-    kinds = [axis.iter_type for axis in schedule.get(block).iter_vars]
-    if kinds[-1] != tirx.IterVar.CommReduce or kinds.count(tirx.IterVar.CommReduce) != 1:
+    """Makes a reduction over the innermost loops keep partial results; the block of these."""
+    found = schedule.get(block)
+    kinds = [axis.iter_type for axis in found.iter_vars]
+    count = kinds.count(tirx.IterVar.CommReduce)
+    if count == 0 or set(kinds[-count:]) != {tirx.IterVar.CommReduce}:
         return None
-    (extent,) = _extents(schedule, [loop])
-    if extent is None or extent % LANES != 0 or extent == LANES:
+    if count > 1 and len(found.writes) > 1:
+        return None  # such as a maximum and its index
+    reduced = schedule.get_loops(block)[-count:]
+    extents = _extents(schedule, reduced)
+    extent = None if None in extents else math.prod(extents)
+    lanes = LANES if extent is None or extent % LANES == 0 else _largest_divisor(extent, 2 * LANES)
+    if extent is None or extent == lanes or lanes < FEWEST_LANES:
         return None
-    _, lane = schedule.split(loop, [None, LANES])
+    _, lane = schedule.split(schedule.fuse(*reduced), [None, lanes])
     rank = len(schedule.get(block).writes[0].region)
     return schedule.rfactor(lane, rank)
 
