@@ -258,7 +258,7 @@ def _split_reduction(schedule: s_tir.Schedule, block: Any) -> Any | None:
         return None  # such as a maximum and its index
     reduced = schedule.get_loops(block)[-count:]
     extents = _extents(schedule, reduced)
-    extent = None if None in extents else math.prod(extents)
+    extent = None if None in extents else int(_count(extents))
     lanes = LANES if extent is None or extent % LANES == 0 else _largest_divisor(extent, 2 * LANES)
     if extent is None or extent == lanes or lanes < FEWEST_LANES:
         return None

@@ -10,7 +10,7 @@ kernel (the squares of a norm), but nothing into a kernel of two loop nests.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -55,26 +55,61 @@ def _gelu_tanh(x: Any) -> Any:
 
 
 def _softmax(x: te.Tensor, axis: int) -> te.Tensor:
-    rank = len(x.shape)
-    axis %= rank
-    kept = [size for d, size in enumerate(x.shape) if d != axis]
-
-    def reduced(reduce: Callable[..., Any], tensor: te.Tensor, name: str) -> te.Tensor:
-        step = te.reduce_axis((0, tensor.shape[axis]), name="k")
-        return te.compute(
-            kept,
-            lambda *i: reduce(tensor(*i[:axis], step, *i[axis:]), axis=step),
-            name=name,
-        )
-
-    largest = reduced(te.max, x, "largest")
-    powers = te.compute(
-        x.shape, lambda *i: exp(x(*i) - largest(*i[:axis], *i[axis + 1 :])), name="powers"
-    )
-    total = reduced(te.sum, powers, "total")
+    powers, total = _powers(x, axis)
     return te.compute(
-        x.shape, lambda *i: powers(*i) / total(*i[:axis], *i[axis + 1 :]), name="softmax"
+        x.shape,
+        lambda *i: (powers(*i) / total(*_without(i, axis))).astype(x.dtype),
+        name="softmax",
     )
+
+
+def _log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    """The largest element is subtracted first, so that nothing overflows."""
+    shifted = _shifted(x, axis)
+    total = _reduced(te.sum, _map(lambda each: bind(each, exp))(shifted), axis, "total")
+    logarithm = _map(lambda each: bind(each, log))(total)
+    return te.compute(
+        x.shape,
+        lambda *i: (shifted(*i) - logarithm(*_without(i, axis))).astype(x.dtype),
+        name="log_softmax",
+    )
+
+
+def _powers(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
+    """Powers of e, the largest of which is 1, and their sums."""
+    largest = _reduced(te.max, x, axis, "largest")
+    powers = te.compute(
+        x.shape, lambda *i: exp(_wide(x(*i)) - largest(*_without(i, axis))), name="powers"
+    )
+    return powers, _reduced(te.sum, powers, axis, "total")
+
+
+def _shifted(x: te.Tensor, axis: int) -> te.Tensor:
+    largest = _reduced(te.max, x, axis, "largest")
+    return te.compute(
+        x.shape, lambda *i: _wide(x(*i)) - largest(*_without(i, axis)), name="shifted"
+    )
+
+
+def _reduced(reduce: Callable[..., Any], x: te.Tensor, axis: int, name: str) -> te.Tensor:
+    """A reduction along an axis, in float32."""
+    step = te.reduce_axis((0, x.shape[axis]), name="k")
+    kept = _without(x.shape, axis)
+    axis %= len(x.shape)
+    return te.compute(
+        kept,
+        lambda *i: reduce(_wide(x(*i[:axis], step, *i[axis:])), axis=step),
+        name=name,
+    )
+
+
+def _wide(value: Any) -> Any:
+    return value if str(value.ty.dtype) == "float32" else value.astype("float32")
+
+
+def _without(items: Sequence[Any], axis: int) -> list[Any]:
+    axis %= len(items)
+    return [each for d, each in enumerate(items) if d != axis]
 
 
 def _mean(builder: relax.BlockBuilder, call: relax.Call) -> Any:
@@ -105,7 +140,7 @@ def _legalize(
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> Any:
         type_ = call.args[0].ty
         is_known = isinstance(type_, relax.TensorType) and type_.shape is not None
-        dtypes = _FLOATS if name in _FUNCTIONS else ("float32",)
+        dtypes = ("float32",) if name == "relax.mean" else _FLOATS
         if is_known and type_.dtype in dtypes:
             made = make(builder, call)
             if made is not None:
@@ -138,6 +173,9 @@ LEGALIZATIONS = {
     "relax.mean": _mean,
     "relax.nn.softmax": lambda builder, call: builder.call_te(
         _softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="softmax"
+    ),
+    "relax.nn.log_softmax": lambda builder, call: builder.call_te(
+        _log_softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="log_softmax"
     ),
 } | {name: _elementwise(name.rpartition(".")[2], function) for name, function in _FUNCTIONS.items()}
 

@@ -39,10 +39,12 @@ def legalizations(others: Mapping[str, Legalization] | None = None) -> dict[str,
         others: Legalisations by operator, of calls that add nothing in a small float.
     """
     made = dict(others or {})
-    for kind, make in (("products", _wide_product), ("sums", _wide_sum)):
-        for operator in _operators(kind):
-            original = tvm.ir.Op.get(operator).get_attr("FLegalize")
-            made[operator] = _legalize(original, made.get(operator, original), make)
+    for operator in _operators("products"):
+        original = tvm.ir.Op.get(operator).get_attr("FLegalize")
+        made[operator] = _legalize(original, made.get(operator, original), _wide_product)
+    for operator in _operators("sums"):
+        other = made.get(operator, tvm.ir.Op.get(operator).get_attr("FLegalize"))
+        made[operator] = _legalize(other, other, _wide_sum)
     return made
 
 
