@@ -383,3 +383,27 @@ def test_two_annotations_together_where_neither_alone_avoids_a_move():
         assert after.bytes_sent == 0
         assert each.bytes_change == -found.bytes_sent
         assert each.parameter_bytes_change > 0
+
+
+def test_causes_of_uneven_shards_name_operators_of_the_program():
+    """No pad nor slice, which surround a move of shards that do not divide."""
+    for build, shape, dims in (
+        (lambda x: op.sort(x, 0), (4099, 8), ("x", None)),
+        (lambda x: op.reshape(x, [4099 * 8]), (4099, 8), (None, "x")),
+        (lambda x: op.matmul(x, x), (1023, 1023), (None, "x")),
+        (lambda x: op.nn.conv2d(x, x), (2, 2, 33, 33), (None, None, "x", None)),
+        (lambda x: op.reshape(x, [2, 2049, 8]), (4098, 8), ("x", None)),
+    ):
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType(shape, "float32"))
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                result = builder.emit_output(build(x))
+            builder.emit_func_output(result)
+        mod = dx.annotate(builder.finalize(), dx.Mesh(x=4), {"x": dims})
+        found = dx.analysis.reshards(mod)
+        assert str(found).count("relax."), shape
+        text = str(found)
+        assert "relax.strided_slice" not in text, text
+        assert "relax.nn.pad" not in text, text
+        assert "relax.dist.redistribute" not in text, text
