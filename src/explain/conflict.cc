@@ -64,7 +64,9 @@ class Conflict {
         layout_(WithoutPartial(have_)),
         want_(view.facts[moved_slot_].sharding),
         root_(view.facts[slot_].root),
-        moved_(moved) {}
+        moved_(moved),
+        read_(AsRead()),
+        read_slot_(view.SlotsOf(read_)[0]) {}
 
   MoveExplanation Run() {
     const mesh::Sharding target = WithoutPartial(want_);
@@ -114,9 +116,19 @@ class Conflict {
 
   // ---- who asks
 
+  /*! \brief The moved value as it is read: cut to its true extents where it moves with padding. */
+  ir::Var AsRead() const {
+    const auto users = view_.users.find(moved_.get());
+    const auto made = view_.made.find(moved_.name());
+    if (users == view_.users.end() || users->second.size() != 1 || made == view_.made.end())
+      return moved_;
+    const ir::Var& reader = view_.bound[users->second[0]].var;
+    return reader.name() == made->second.variable ? reader : moved_;
+  }
+
   std::string ReadersText() const {
     std::vector<std::string> names;
-    auto users = view_.users.find(moved_.get());
+    auto users = view_.users.find(read_.get());
     if (users != view_.users.end()) {
       for (int user : users->second) names.push_back(Quoted(view_.bound[user].var.name()));
     }
@@ -130,7 +142,7 @@ class Conflict {
   }
 
   std::optional<Reader> FirstReader() const {
-    auto users = view_.users.find(moved_.get());
+    auto users = view_.users.find(read_.get());
     if (users == view_.users.end()) return std::nullopt;
     for (int user : users->second) {
       const Bound& bound = view_.bound[user];
@@ -138,7 +150,7 @@ class Conflict {
       if (bound.move || node == view_.graph.node_of_call.end()) continue;
       const Node& reads = view_.graph.nodes[node->second];
       for (size_t i = 0; i < reads.operands.size(); ++i) {
-        if (reads.operands[i] == moved_slot_) return Reader{&reads, &bound, i};
+        if (reads.operands[i] == read_slot_) return Reader{&reads, &bound, i};
       }
     }
     return std::nullopt;
@@ -149,6 +161,7 @@ class Conflict {
   /*! \brief Slot of a reader's operand before it was moved for the reader. */
   int SlotBefore(const Node& node, size_t operand) const {
     const int slot = node.operands[operand];
+    if (slot == read_slot_) return slot_;
     auto source = source_of_.find(slot);
     return source == source_of_.end() ? slot : source->second;
   }
@@ -380,7 +393,8 @@ class Conflict {
   const int slot_, moved_slot_;
   const mesh::Sharding have_, layout_, want_;
   const int root_;
-  const ir::Var moved_;
+  const ir::Var moved_, read_;
+  const int read_slot_;
   std::optional<Way> other_;
   std::map<int, int> source_of_;                // slots, by what moves make of them
   std::map<int, std::vector<int>> moved_from_;  // the other way

@@ -175,6 +175,23 @@ const FunctionView* Program::Function(const std::string& name) {
   return entry->second.get();
 }
 
+/*! \brief Calls pads and slices that PadShards has put around a move by what they are for. */
+void NamePadding(FunctionView* view) {
+  std::set<std::string> written;
+  for (const auto& [made, origin] : view->made) {
+    if (origin.op != "relax.dist.redistribute") continue;
+    written.insert(made);
+    written.insert(origin.variable);
+  }
+  if (written.empty()) return;
+  for (const Bound& each : view->bound) {
+    const auto node = view->graph.node_of_call.find(each.value.get());
+    if (node == view->graph.node_of_call.end() || written.count(each.var.name()) == 0) continue;
+    propagation::Node& call = view->graph.nodes[node->second];
+    if (call.name == "relax.nn.pad" || call.name == "relax.strided_slice") call.name = "padding";
+  }
+}
+
 FunctionView Program::Read(const std::string& name, const ir::Function& function) {
   FunctionView view;
   view.name = name;
@@ -246,6 +263,7 @@ FunctionView Program::Read(const std::string& name, const ir::Function& function
       view.made.emplace(ir::PrintedName(made), origin);
     }
   }
+  NamePadding(&view);
   return view;
 }
 

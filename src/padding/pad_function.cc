@@ -456,14 +456,14 @@ class Padder : public TailWriter {
                           ? PaddedKernelCall(call, *view.kernel, type, args, extents)
                           : rules::ResizedCall(call, type, args);
     const rules::Operator* record = rules::FindOperator(call.op());
-    const bool counts =
+    const bool is_corrected =
         record != nullptr && (record->sum != nullptr || record->counted_tail != nullptr);
-    for (size_t i = 0; counts && i < operands.size(); ++i) {
+    for (size_t i = 0; is_corrected && i < operands.size(); ++i) {
       if (!operands[i].defined() || !IsReducedUneven(rule, i, PaddedDims(operands[i], taken[i])))
         continue;
       const ir::Expr number = NumReduced(rule, i, operands[i]);
       if (record->sum != nullptr) return BindMean(var, padded, record->sum, number);
-      if (record->counted_tail != nullptr) return BindCount(var, padded, number);
+      return BindCount(var, padded, number);
     }
     ir::Var result = Bind(var, padded);
     if (all_zero && rules::MovesTails(call.op())) has_zero_tail_.insert(result.get());
@@ -505,13 +505,11 @@ class Padder : public TailWriter {
 
   static bool IsReducedUneven(const rules::FactorRule& rule, size_t operand,
                               const std::vector<int>& padded_dims) {
-    return std::any_of(padded_dims.begin(), padded_dims.end(),
-                       [&](int d) { return IsReduced(rule, operand, static_cast<size_t>(d)); });
-  }
-
-  static bool IsReduced(const rules::FactorRule& rule, size_t operand, size_t dim) {
-    const auto& factors = rule.operands[operand][dim];
-    return !factors.empty() && rule.factors[factors[0]].Is<ReductionFactor>();
+    for (int d : padded_dims) {
+      const rules::FactorList& factors = rule.operands[operand][d];
+      if (!factors.empty() && rule.factors[factors[0]].Is<ReductionFactor>()) return true;
+    }
+    return false;
   }
 
   /*! \brief Number of elements of an operand that one element of the result is made from. */
@@ -520,7 +518,9 @@ class Padder : public TailWriter {
     std::vector<ir::Expr> reduced;
     const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type.tensor_ty());
     for (size_t d = 0; d < shape.size(); ++d) {
-      if (IsReduced(rule, operand, d)) reduced.push_back(shape[d]);
+      const rules::FactorList& factors = rule.operands[operand][d];
+      if (!factors.empty() && rule.factors[factors[0]].Is<ReductionFactor>())
+        reduced.push_back(shape[d]);
     }
     return ir::Product(reduced);
   }

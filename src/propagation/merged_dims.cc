@@ -333,7 +333,7 @@ class Writer : public ir::FunctionRewriter {
       return ir::MakeCall(apart, einsum.op(), einsum.args(), einsum.attrs());
     }
     ffi::Array<ir::Expr> args;
-    for (const ir::Expr& arg : WithTensors(call, tensors)) args.push_back(Rewrite(arg));
+    for (const ir::Expr& arg : WithTensors(separated.call, tensors)) args.push_back(Rewrite(arg));
     return ir::MakeCall(apart, call.op(), args, separated.attrs, call.ty_args(), call.span());
   }
 

@@ -9,6 +9,7 @@
 #include "ir/build.h"
 #include "ir/make_operators.h"
 #include "ir/symbolic.h"
+#include "propagation/separated_rule.h"
 #include "rules/call/infer_type.h"
 #include "rules/factor/axes.h"
 #include "rules/operator.h"
@@ -24,9 +25,6 @@ using rules::Factor;
 using rules::FactorList;
 using rules::FactorRule;
 using rules::TensorFactors;
-
-/*! \brief The dimensions of each factor of a call that are merged in it. */
-using Parts = std::vector<const Dims*>;
 
 /*! \brief The dimensions of one tensor, those of merged factors apart; nullopt where such a factor
  * is only a part of one. */
@@ -53,14 +51,45 @@ void Broadcast(const Separated& result, Separated* operand) {
   }
 }
 
+/*! \brief The separate dimensions that these dimensions are; null where there are no such ones. */
+std::optional<ffi::Array<int64_t>> NumbersOf(const std::vector<int>& axes,
+                                             const Separated& separated) {
+  std::vector<int64_t> first = {0};  // of each dimension, its first one apart
+  for (const Dims& dims : separated)
+    first.push_back(first.back() + static_cast<int64_t>(dims.size()));
+  ffi::Array<int64_t> apart;
+  for (int axis : axes) {
+    if (axis < 0 || axis >= static_cast<int>(separated.size())) return std::nullopt;
+    for (int64_t d = first[axis]; d < first[axis + 1]; ++d) apart.push_back(d);
+  }
+  return apart;
+}
+
+/*! \brief The call of a slice, which has its axes among its arguments, with dimensions numbered as
+ * in `separated`; null where one of them is merged. Other calls as they are. */
+ir::Call Renumbered(const ir::Call& call, const Separated& separated) {
+  if (!ir::IsOp(call.op(), "relax.strided_slice")) return call;
+  const ir::Tuple axes = ir::Tuple::Cast(call.args()[1]);
+  if (!axes.defined()) return ir::Call();
+  ffi::Array<ir::Expr> apart;
+  for (const ir::Expr& each : axes.fields()) {
+    if (!ir::IntImm::Is(each)) return ir::Call();
+    const int rank = static_cast<int>(separated.size());
+    const int axis = static_cast<int>(ir::IntImm::Cast(each).value());
+    const auto numbers = NumbersOf({axis < 0 ? axis + rank : axis}, separated);
+    if (!numbers || numbers->size() != 1) return ir::Call();
+    apart.push_back(ir::MakeInt((*numbers)[0]));
+  }
+  ffi::Array<ir::Expr> args = call.args();
+  args.Set(1, ir::MakeTuple(apart));
+  return ir::MakeCall(call.ty(), call.op(), args, call.attrs(), call.ty_args(), call.span());
+}
+
 /*! \brief The attributes with dimensions numbered as in `separated`; null where one names a merged
  * dimension and needs a single one. */
 std::optional<ir::Node> Renumbered(const ir::Node& attrs, const Separated& separated) {
   if (!attrs.defined()) return attrs;
   const int rank = static_cast<int>(separated.size());
-  std::vector<int64_t> first = {0};  // of each dimension, its first one apart
-  for (const Dims& dims : separated)
-    first.push_back(first.back() + static_cast<int64_t>(dims.size()));
   ir::Node renumbered = attrs;
   const std::vector<ffi::Any> fields = ir::ListFields(attrs);
   for (size_t i = 0; i < fields.size(); i += 2) {
@@ -69,15 +98,11 @@ std::optional<ir::Node> Renumbered(const ir::Node& attrs, const Separated& separ
     const auto axes = name == "axis" || name == "axes" ? rules::ReadAxes(value, rank)
                                                        : std::optional<std::vector<int>>();
     if (!axes) continue;
-    ffi::Array<int64_t> apart;
-    for (int axis : *axes) {
-      if (axis < 0 || axis >= rank) return std::nullopt;
-      for (int64_t d = first[axis]; d < first[axis + 1]; ++d) apart.push_back(d);
-    }
+    const auto apart = NumbersOf(*axes, separated);
     const bool is_single = value.as<int64_t>().has_value();
-    if (is_single && apart.size() != 1) return std::nullopt;
-    renumbered =
-        ir::WithField(renumbered, name.c_str(), is_single ? ffi::Any(apart[0]) : ffi::Any(apart));
+    if (!apart || (is_single && apart->size() != 1)) return std::nullopt;
+    renumbered = ir::WithField(renumbered, name.c_str(),
+                               is_single ? ffi::Any((*apart)[0]) : ffi::Any(*apart));
   }
   return renumbered;
 }
@@ -96,86 +121,6 @@ std::vector<int64_t> OrderOfFirst(const ir::Call& call, const Separated& apart) 
   for (int64_t d = 1; d < rank - 1; ++d) order.push_back(d);
   return order;
 }
-
-template <typename List>
-List InOrderOf(const std::vector<int64_t>& order, const List& all) {
-  if (order.size() != all.size()) return all;
-  List ordered;
-  for (int64_t i : order) ordered.push_back(all[i]);
-  return ordered;
-}
-
-/*! \brief Matches the rule of a call with that of a call on separate dimensions. */
-class RuleMatch {
- public:
-  /*! \param first_order As SeparatedCall has it. */
-  RuleMatch(const FactorRule& merged, const FactorRule& apart, const Parts& parts,
-            const std::vector<int64_t>& first_order)
-      : merged_(merged), apart_(apart), parts_(parts), first_order_(first_order) {}
-
-  bool Holds() {
-    return Match(merged_.operands, apart_.operands, first_order_) &&
-           Match(merged_.results, apart_.results, {});
-  }
-
- private:
-  bool Match(const std::vector<TensorFactors>& merged, const std::vector<TensorFactors>& apart,
-             const std::vector<int64_t>& first_order) {
-    if (merged.size() != apart.size()) return false;
-    for (size_t t = 0; t < merged.size(); ++t) {
-      std::vector<FactorList> expected;  // ids of factors, or of parts of them
-      for (const FactorList& dim : merged[t]) {
-        const bool is_merged = dim.size() == 1 && parts_[dim[0]] != nullptr;
-        if (!is_merged && !dim.empty()) expected.push_back(Ids(dim));
-        for (size_t k = 0; is_merged && k < parts_[dim[0]]->size(); ++k)
-          expected.push_back({Id(dim[0], k)});
-      }
-      if (t == 0) expected = InOrderOf(first_order, expected);
-      // Dimensions without factors are of size 1, or need replication in both.
-      std::vector<FactorList> found;
-      for (const FactorList& dim : apart[t]) {
-        if (!dim.empty()) found.push_back(dim);
-      }
-      if (expected.size() != found.size()) return false;
-      for (size_t d = 0; d < found.size(); ++d) {
-        if (expected[d].size() != found[d].size()) return false;
-        for (size_t k = 0; k < found[d].size(); ++k) {
-          if (!MatchFactor(expected[d][k], found[d][k])) return false;
-        }
-      }
-    }
-    return true;
-  }
-
-  FactorList Ids(const FactorList& dim) {
-    FactorList ids;
-    for (int f : dim) ids.push_back(Id(f, 0));
-    return ids;
-  }
-
-  int Id(int factor, size_t part) {
-    const auto key = std::make_pair(factor, part);
-    auto [found, is_new] = ids_.try_emplace(key, static_cast<int>(factors_.size()));
-    if (is_new) factors_.push_back(factor);
-    return found->second;
-  }
-
-  bool MatchFactor(int id, int apart) {
-    const Factor& factor = merged_.factors[factors_[id]];
-    if (!(factor.kind == apart_.factors[apart].kind)) return false;
-    const auto one = match_.try_emplace(id, apart).first;
-    const auto other = back_.try_emplace(apart, id).first;
-    return one->second == apart && other->second == id;
-  }
-
-  const FactorRule& merged_;
-  const FactorRule& apart_;
-  const Parts& parts_;
-  const std::vector<int64_t>& first_order_;
-  std::map<std::pair<int, size_t>, int> ids_;
-  std::vector<int> factors_;  // by id
-  std::map<int, int> match_, back_;
-};
 
 /*! \brief The dimensions that the factors of a call are separated into; nullopt where one of them
  * cannot be, or operands disagree. */
@@ -345,7 +290,7 @@ std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type
     if (!operand) return std::nullopt;
     apart.push_back(std::move(*operand));
   }
-  SeparatedCall separated{{}, {}, OrderOfFirst(call, apart.front()), {}};
+  SeparatedCall separated{call, {}, {}, OrderOfFirst(call, apart.front()), {}};
   for (size_t r = 0; r < view.results.size(); ++r) {
     std::optional<Separated> result = Apart(view.results[r], rule.results[r], *parts);
     if (!result) return std::nullopt;
@@ -359,14 +304,16 @@ std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type
   // Some attributes number the dimensions of the first operand, others those of the result.
   for (const Separated& numbered : {apart.front(), separated.results[0]}) {
     const std::optional<ir::Node> attrs = Renumbered(call.attrs(), numbered);
-    if (!attrs) continue;
+    const ir::Call slice = Renumbered(call, numbered);
+    if (!attrs || !slice.defined()) continue;
     std::vector<Dims> shapes = separated.operands;
     shapes[0] = InOrderOf(separated.first_order, shapes[0]);
-    const ir::Call written = Typed(call, *attrs, shapes, view.operands);
+    const ir::Call written = Typed(slice, *attrs, shapes, view.operands);
     if (!written.defined() || !Gives(written, view.results, separated.results)) continue;
     const FactorRule separate_rule = rules::RuleOf(rules::ViewCall(written, written.ty()));
-    if (!RuleMatch(rule, separate_rule, *parts, separated.first_order).Holds()) continue;
+    if (!IsSameApart(rule, separate_rule, *parts, separated.first_order)) continue;
     separated.attrs = *attrs;
+    separated.call = slice;
     return separated;
   }
   const bool is_product =
@@ -377,7 +324,7 @@ std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type
   const ir::Call written = Einsum(*subscripts, separated.operands, view.operands);
   if (!written.defined() || !Gives(written, view.results, separated.results)) return std::nullopt;
   const FactorRule einsum_rule = rules::RuleOf(rules::ViewCall(written, written.ty()));
-  if (!RuleMatch(rule, einsum_rule, *parts, {}).Holds()) return std::nullopt;
+  if (!IsSameApart(rule, einsum_rule, *parts, {})) return std::nullopt;
   separated.attrs = written.attrs();
   separated.is_einsum = true;
   return separated;

@@ -34,6 +34,8 @@ std::optional<Dims> KnownShape(const ir::Expr& value);
 Dims Flat(const Separated& separated);
 
 struct SeparatedCall {
+  /*! \brief The call whose arguments, but for tensors, are those on separate dimensions. */
+  ir::Call call;
   ir::Node attrs;
   std::vector<Dims> operands;  // shapes of the tensor operands, tuples flattened
   /*! \brief Order in which the call takes the dimensions of its first operand; empty: as they are.
@@ -54,7 +56,7 @@ std::optional<SeparatedCall> Separate(const ir::Call& call, const ir::Type& type
                                       const std::vector<const Separated*>& operands);
 
 /*! \brief The arguments of a call, with the tensors among them replaced in order. */
-ffi::Array<ir::Expr> WithTensors(const ir::Call& call, const std::vector<ir::Expr>& tensors);
+tvm::ffi::Array<ir::Expr> WithTensors(const ir::Call& call, const std::vector<ir::Expr>& tensors);
 
 }  // namespace distir::propagation
 #endif  // DISTIR_PROPAGATION_SEPARATED_CALL_H_

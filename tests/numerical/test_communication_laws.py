@@ -202,8 +202,8 @@ def test_no_way_that_explain_lists_takes_less_time():
 # ---- one element more costs about one element more
 
 SHARDS = 4
-LONG = 64
-"""A multiple of the shards."""
+LONG = (64, 2048)
+"""Multiples of the shards."""
 
 # Reasons, as the table of operators states them.
 SHORT = "fewer windows than shards"
@@ -263,7 +263,8 @@ def bytes_at(case: Case, letter: str, size: int) -> int | None:
 def cliff(case: Case, letter: str) -> str:
     """The first extent at which the law does not hold, or nothing."""
     limits: dict[int, int | None] = {}
-    for size in (*range(1, 2 * SHARDS + 1), *range(LONG, LONG + SHARDS)):
+    long = [size for begin in LONG for size in range(begin, begin + SHARDS)]
+    for size in (*range(1, 2 * SHARDS + 1), *long):
         even = -(-size // SHARDS) * SHARDS
         if even not in limits:
             limits[even] = bytes_at(case, letter, even)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from distir_ext.annotate.annotations import Dims, Mark
@@ -126,7 +127,7 @@ class Suggestions:
         for each in advice:
             key = (each.function, without_numbers(each.variable), each.dims)
             together.setdefault(key, []).append(each.variable)
-        ways: list[list[_Candidate]] = [[], [], []]
+        ways: list[list[_Candidate]] = [[], [], [], []]
         for (function, _, dims), names in together.items():
             own = self._sites(function, names)
             if not own:
@@ -134,6 +135,8 @@ class Suggestions:
             there = annotated_already(self._mod[function])
             stated = self._stated(there[own[0]]) if own[0] in there else None
             mesh = self._mesh(there.get(own[0]))
+            if stated is not None and (alike := self._stated_alike(function, own, there)) != own:
+                ways[3].append(_Candidate(function, ((alike, dims),), mesh))
             for sites in dict.fromkeys((self._in_all_layers(function, own, there), own)):
                 ways[0].append(_Candidate(function, ((sites, dims),), mesh))
                 if stated is None or len(stated) != len(dims):
@@ -160,6 +163,24 @@ class Suggestions:
             and site in there
             and self._stated(there[site]) == stated
         )
+
+    def _stated_alike(
+        self, function: str, own: tuple[Site, ...], there: Mapping[Site, relax.Call]
+    ) -> tuple[Site, ...]:
+        """Parameters and others of their shape that are annotated alike, as summands are."""
+        types = parameter_sites(self._mod[function])
+        if own[0] not in there or own[0] not in types:
+            return own
+        stated, shape = self._stated(there[own[0]]), types[own[0]].shape
+        alike = tuple(
+            site
+            for site, type_ in types.items()
+            if site in there
+            and isinstance(type_, relax.TensorType)
+            and tvm_ffi.structural_equal(type_.shape, shape)
+            and self._stated(there[site]) == stated
+        )
+        return tuple(dict.fromkeys((*own, *alike)))
 
     def _sites(self, function: str, names: Sequence[str]) -> tuple[Site, ...]:
         """The values that a plan can name."""

@@ -22,6 +22,20 @@ std::vector<const mesh::Sharding*> ResultsOf(const Program& program, const Link&
   return results;
 }
 
+/*! \brief True if a dimension is one factor that may be sharded and is no part of a dimension. */
+bool IsApart(const rules::FactorRule& rule, const rules::FactorList& dim) {
+  if (dim.size() != 1 || rule.NeedsReplication(dim)) return false;
+  auto has_part = [&dim](const rules::FactorList& other) {
+    return other.size() > 1 && std::find(other.begin(), other.end(), dim[0]) != other.end();
+  };
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const rules::TensorFactors& tensor : *tensors) {
+      if (std::any_of(tensor.begin(), tensor.end(), has_part)) return false;
+    }
+  }
+  return true;
+}
+
 bool Uses(const mesh::Sharding& sharding, const mesh::AxisRef& axis) {
   for (const mesh::AxisList& axes : sharding.dims) {
     for (const mesh::AxisRef& each : axes) {
@@ -79,24 +93,24 @@ double LinkCost::SecondsToMove(int root, const SlotState& slot,
 }
 
 bool LinkCost::HasUnusedAxes(const Link& link) const {
-  const int root = RootOf(program_, link);
-  if (link.is_identity || link.crossing != nullptr || root == kNoRoot) return false;
-  const IntRange results = program_.Results(link);
+  if (link.is_identity || link.crossing != nullptr) return false;
+  const IntRange operands = program_.Operands(link), results = program_.Results(link);
   auto has_result = [&](const mesh::AxisRef& axis) {
     return std::any_of(results.begin(), results.end(),
                        [&](int result) { return Uses(program_.slots[result].sharding, axis); });
   };
-  for (int result : results) {
-    if (program_.slots[result].stated != nullptr) return false;
-  }
-  for (int operand : program_.Operands(link)) {
-    const mesh::Sharding* sharding = Placed(operand, root);
-    if (sharding == nullptr) continue;
-    for (const mesh::AxisList& axes : sharding->dims) {
-      if (!std::all_of(axes.begin(), axes.end(), has_result)) return true;
+  bool found = false;
+  for (size_t i = 0; i < operands.size() && !found; ++i) {
+    const mesh::Sharding& sharding = program_.slots[operands[i]].sharding;
+    for (size_t d = 0; d < sharding.dims.size() && !found; ++d) {
+      const mesh::AxisList& axes = sharding.dims[d];
+      found = !std::all_of(axes.begin(), axes.end(), has_result) &&
+              !IsApart(*link.rule, link.rule->operands[i][d]);
     }
   }
-  return false;
+  return found && RootOf(program_, link) != kNoRoot &&
+         std::all_of(results.begin(), results.end(),
+                     [&](int result) { return program_.slots[result].stated == nullptr; });
 }
 
 std::vector<rules::FactorShardings> LinkCost::Rehomed(const Link& link) const {

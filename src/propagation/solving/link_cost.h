@@ -20,7 +20,8 @@ class LinkCost {
            planning::Planner* planner)
       : program_(*program), users_(users), meshes_(meshes), planner_(*planner) {}
 
-  /*! \brief True if operands of a call have axes that no result has, and nobody states results. */
+  /*! \brief True if operands of a call have axes on dimensions that need replication, or are parts
+   * of others, which no result has, and nobody states results. */
   bool HasUnusedAxes(const Link& link) const;
 
   /*! \brief Factors of a call with axes of its operands that it could not use, in all ways in which

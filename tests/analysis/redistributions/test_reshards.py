@@ -383,3 +383,48 @@ def test_two_annotations_together_where_neither_alone_avoids_a_move():
         assert after.bytes_sent == 0
         assert each.bytes_change == -found.bytes_sent
         assert each.parameter_bytes_change > 0
+
+
+def test_all_summands_together_where_one_alone_only_moves_others():
+    """Rows, rows and columns, wanted in columns."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(name, relax.TensorType((1024, 512), "float32")) for name in "abcd"]
+    with builder.function("main", params):
+        with builder.dataflow():
+            a, b, c, d = params
+            rows = builder.emit(op.add(builder.emit(op.multiply(a, b)), c))
+            total = builder.emit_output(op.add(rows, d))
+        builder.emit_func_output(total)
+    mod, mesh = builder.finalize(), dx.Mesh(x=2, y=2)
+    plan = dict.fromkeys("abc", ("x", None))
+    plan.update({"d": (None, "x"), "return": (None, "x")})
+    found = dx.analysis.reshards(dx.annotate(mod, mesh, plan))
+    (only,) = found.reshards
+    assert only.suggestion.plan == dict.fromkeys("abc", (None, "x"))
+    assert only.suggestion.bytes_change == -found.bytes_sent
+    after = dx.analysis.reshards(dx.annotate(mod, mesh, only.suggestion.applied_to(plan)))
+    assert after.bytes_sent == 0
+
+
+def test_causes_of_uneven_shards_name_operators_of_the_program():
+    """No pad nor slice, which surround a move of shards that do not divide."""
+    for build, shape, dims in (
+        (lambda x: op.sort(x, 0), (4099, 8), ("x", None)),
+        (lambda x: op.reshape(x, [4099 * 8]), (4099, 8), (None, "x")),
+        (lambda x: op.matmul(x, x), (1023, 1023), (None, "x")),
+        (lambda x: op.nn.conv2d(x, x), (2, 2, 33, 33), (None, None, "x", None)),
+        (lambda x: op.reshape(x, [2, 2049, 8]), (4098, 8), ("x", None)),
+    ):
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType(shape, "float32"))
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                result = builder.emit_output(build(x))
+            builder.emit_func_output(result)
+        mod = dx.annotate(builder.finalize(), dx.Mesh(x=4), {"x": dims})
+        found = dx.analysis.reshards(mod)
+        assert str(found).count("relax."), shape
+        text = str(found)
+        assert "relax.strided_slice" not in text, text
+        assert "relax.nn.pad" not in text, text
+        assert "relax.dist.redistribute" not in text, text

@@ -139,6 +139,16 @@ def even(n: int, shards: int) -> int:
     return -(-n // shards) * shards
 
 
+def channels() -> Iterator[Row]:
+    """Convolutions whose input channels are in shards: partial sums."""
+    for mesh, axes in ((LINE, "x"), (OBLONG, ("y", "x"))):
+        for n in (12, 13):
+            shapes = {"x": ((2, n, 16), FLOAT), "w": ((4, n, 3), FLOAT)}
+            plan = {"x": (None, axes, None), "w": (None, axes, None)}
+            right = reduced(int(mesh.size), 2 * 4 * 14 * 4)
+            yield Row(f"{n} channels on {mesh.shape}", R.nn.conv1d, shapes, mesh, plan, right)
+
+
 def moves() -> Iterator[Row]:
     """Redistributions from uneven shards are those of even ones, of what is padded."""
     for mesh, axes, rows, columns in (
@@ -191,4 +201,5 @@ def table() -> Iterator[Row]:
         yield from along(mesh, n)
     yield from shifted_losses()
     yield from beside()
+    yield from channels()
     yield from moves()

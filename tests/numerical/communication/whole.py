@@ -33,6 +33,11 @@ def merged(build: Any) -> Any:
     return apart
 
 
+def halves_swapped(rows: Any) -> Any:
+    """A rotary embedding's rotation of 1,024 columns."""
+    return R.concat([cut(rows, 512, 1024, 1), cut(rows, 0, 512, -1)], 1)
+
+
 def merged_dimensions() -> Iterator[Row]:
     """Reshapes that merge a major dimension with a sharded minor one."""
     for mesh, shape, dims in (
@@ -50,6 +55,7 @@ def merged_dimensions() -> Iterator[Row]:
             ("softmax", lambda rows: R.nn.softmax(rows, 1)),
             ("cumsum", lambda rows: R.cumsum(rows, 1)),
             ("sort", lambda rows: R.sort(rows, 1)),
+            ("halves swapped", halves_swapped),
         ):
             yield Row(f"{what} {where}", merged(build), x, mesh, {"x": dims}, 0)
     # All of the merged rows are needed: columns are exchanged, and back where rows are stated.

@@ -188,14 +188,15 @@ def gradients(emit, x, w, g):
 
 
 def pieces(emit, x, w, g):
-    """Tuples between reshapes: the parts of a gated layer, and the largest with their places."""
+    """Slices and tuples between reshapes: a gated layer, and the largest with their places."""
+    left = emit(R.strided_slice(emit(R.reshape(x, rows_of(x))), [-1], [1], [4]))
     gate, up = (emit(R.split(emit(R.reshape(x, rows_of(x))), 2, 1))[i] for i in range(2))
     gated = emit(R.multiply(emit(gate), emit(up)))
     largest = emit(R.topk(gated, 2, 1, "both"))
     return relax.Tuple(
         [
             emit(R.reshape(each, with_columns(each, x)))
-            for each in (gated, emit(largest[0]), emit(largest[1]))
+            for each in (gated, left, emit(largest[0]), emit(largest[1]))
         ]
     )
 
