@@ -9,8 +9,22 @@ namespace distir::propagation {
 
 namespace {
 
-/*! \brief The mesh of a link: that of its results. */
+/*! \brief True if a rule tells the dimensions of all tensors of a link; those of values that only
+ * pass through an operator have none. */
+bool HasDims(const Program& program, const Link& link) {
+  auto have = [&](IntRange slots, const std::vector<rules::TensorFactors>& tensors) {
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (tensors[i].size() != program.slots[slots[i]].info->sizes.size()) return false;
+    }
+    return true;
+  };
+  return have(program.Operands(link), link.rule->operands) &&
+         have(program.Results(link), link.rule->results);
+}
+
+/*! \brief The mesh of a link: that of its results; none where its calls cannot be priced. */
 int RootOf(const Program& program, const Link& link) {
+  if (!link.is_identity && !HasDims(program, link)) return kNoRoot;
   int root = kNoRoot;
   for (int slot : program.Results(link)) root = std::max(root, program.slots[slot].root);
   return root;
@@ -138,7 +152,7 @@ void LinkCost::PriceAsRead(int made, int read) const {
   const Link& maker = program_.links[users_[made][0]];
   const IntRange results = program_.Results(maker);
   if (maker.is_identity || maker.crossing != nullptr || results.size() != 1 || results[0] != made ||
-      program_.Operands(maker).size() == 0)
+      program_.Operands(maker).size() == 0 || RootOf(program_, maker) == kNoRoot)
     return;
   const Priced as_is = Price(maker, slot.root, {&slot.sharding});
   Priced as_read = Price(maker, slot.root, {&stated.sharding});
