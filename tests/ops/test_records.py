@@ -237,6 +237,7 @@ KERNELS = {
         "vision.all_class_non_max_suppression vision.non_max_suppression vision.roi_align "
         "vision.roi_pool"
     ),
+    "compile/kernels/legalizations/unknown_sizes.py": {"relax.unique"},
     "compile/kernels/legalizations/norms.py": relax_names(
         "nn.group_norm nn.instance_norm nn.layer_norm nn.rms_norm"
     ),
