@@ -134,3 +134,31 @@ def test_a_function_has_to_say_which_parameters_are_weights():
     with pytest.raises(ValueError, match="main does not say which of its parameters are weights"):
         dx.hints.detect(mod)
     assert len(dx.hints.detect(mod, inputs=["x"]).layers) == 1
+
+
+def test_states_that_all_heads_share_are_on_every_device():
+    """A state space with one group, as Bamba's: its states are replicated, and nothing gathers."""
+    builder = relax.BlockBuilder()
+    types = {"x": (2, 4, 16), "in_proj": (48, 16), "out_proj": (16, 32)}
+    params = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in types.items()]
+    x, in_proj, out_proj = params
+    op, emit = relax.op, builder.emit
+    with builder.function("main", params, attrs={"num_input": 1}):
+        with builder.dataflow():
+            both = emit(op.matmul(x, emit(op.permute_dims(in_proj))))
+            parts = emit(op.split(both, [32], -1))
+            heads = emit(op.reshape(emit(parts[0]), (2, 4, 8, 4)))
+            states = emit(op.expand_dims(emit(op.reshape(emit(parts[1]), (2, 4, 1, 16))), 3))
+            states = emit(op.broadcast_to(states, (2, 4, 1, 8, 16)))
+            states = emit(op.reshape(states, (2, 4, 8, 1, 16)))
+            mixed = emit(op.sum(emit(op.multiply(emit(op.expand_dims(heads, 4)), states)), -1))
+            rows = emit(op.reshape(mixed, (2, 4, 32)))
+            result = emit(op.matmul(rows, emit(op.permute_dims(out_proj))))
+            result = builder.emit_output(op.add(x, result))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    hinted = dx.hints.apply(mod, dx.hints.DistConfig(world_size=2))
+    shards = {node.param: node.shards for node in hinted.report.nodes}
+    assert shards == {"in_proj": (2, 1), "out_proj": (2,)}
+    kinds = [each.kind for each in dx.analysis.collectives(dx.lower(hinted.mod))]
+    assert kinds == ["all_reduce"]

@@ -124,3 +124,26 @@ def test_operators_on_tensors_of_unknown_shape_or_rank_are_replicated():
             assert propagated["main"] is not None
             seen += 1
     assert seen > 250
+
+
+def test_operators_take_what_has_no_size():
+    """Kernels have sizes; what depends on data gets names for them."""
+    x = np.random.default_rng(1).integers(0, 3, (6, 4)).astype("float32")
+
+    def columns(builder, x):
+        return builder.emit(op.permute_dims(builder.emit(op.nonzero(x))))
+
+    mod = dx.annotate(program((6, 4), columns), dx.Mesh(a=2), {"x": ("a", None)})
+    np.testing.assert_array_equal(run(mod, dx.Mesh(a=2), x), np.stack(np.nonzero(x)).T)
+
+
+def test_positions_among_unique_elements_are_a_vector():
+    """Those of a matrix have one dimension, as their type and ONNX say, not two as in NumPy 2."""
+    x = np.random.default_rng(1).integers(0, 3, (6, 4)).astype("float32")
+
+    def positions(builder, x):
+        return builder.emit(builder.emit(op.unique(x, True, False, True, False))[1])
+
+    mod = dx.annotate(program((6, 4), positions), dx.Mesh(a=2), {"x": ("a", None)})
+    wanted = np.unique(x.reshape(-1), return_inverse=True)[1]
+    np.testing.assert_array_equal(run(mod, dx.Mesh(a=2), x), wanted)

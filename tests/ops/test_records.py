@@ -237,6 +237,7 @@ KERNELS = {
         "vision.all_class_non_max_suppression vision.non_max_suppression vision.roi_align "
         "vision.roi_pool"
     ),
+    "compile/kernels/legalizations/unknown_sizes.py": {"relax.unique"},
     "compile/kernels/legalizations/norms.py": relax_names(
         "nn.group_norm nn.instance_norm nn.layer_norm nn.rms_norm"
     ),
@@ -255,6 +256,8 @@ KERNELS = {
 }
 # What is looked for.
 PYTHON_PATTERNS = {
+    # Between the reshape that makes a group of all states and their repetition for heads.
+    "structure/layers/traces.py": relax_names("expand_dims permute_dims reshape"),
     "analysis/measured/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
     # What stands between a weight and its product.
     "autosharding/reasons.py": {"relax.permute_dims", "relax.reshape"},

@@ -10,7 +10,16 @@ from math import gcd, lcm
 from tvm import relax
 
 from distir_ext.structure.calls import PARALLEL
-from distir_ext.structure.program import Program, cut_points, others_are_whole, sizes_of
+from distir_ext.structure.program import (
+    Program,
+    cut_points,
+    operator_of,
+    others_are_whole,
+    sizes_of,
+)
+
+_ONLY_MOVE_DIMENSIONS = ("expand_dims", "permute_dims", "reshape")
+_STEPS_TO_REPETITION = 4
 
 
 @dataclass
@@ -106,6 +115,8 @@ def _through(
         factors = rule.operands[index][dim]
         if any(rule.kinds[factor] != PARALLEL for factor in factors[:1]):
             continue
+        if _is_one_group(program, dim, value, user):
+            found.units[begin, end] = end - begin
         if unit == 1 and len(factors) > 1 and (size := rule.minor(factors)) > 1:
             found.units[begin, end] = lcm(found.units.get((begin, end), 1), size)
             factors_of_count = factors[:1]
@@ -121,6 +132,27 @@ def _cuts_alone(call: relax.Call, dim: int, value: relax.Var) -> bool:
     if isinstance(call.ty, relax.TupleType):
         return True
     return others_are_whole(call, dim, sizes_of(value) or ())
+
+
+def _is_one_group(program: Program, dim: int, value: relax.Var, result: relax.Var) -> bool:
+    """Returns whether a dimension becomes that of the only group, which all heads share.
+
+    So it is with the states of a state space with one group, (B, S, N) -> (B, S, 1, N) -> repeated
+    for each head: every device needs all of them.
+    """
+    before, after = sizes_of(value) or (), sizes_of(result) or ()
+    if [*after] != [*before[:dim], 1, *before[dim:]] or before[dim] <= 1:
+        return False
+    pending = [result]
+    for _ in range(_STEPS_TO_REPETITION):
+        users = [user for each in pending for user in program.users.get(each, ())]
+        names = [operator_of(program.made[user]) for user in users]
+        if "broadcast_to" in names:
+            return True
+        pending = [
+            user for user, name in zip(users, names, strict=True) if name in _ONLY_MOVE_DIMENSIONS
+        ]
+    return False
 
 
 def _results(program: Program, user: relax.Var, result: int) -> list[relax.Var]:

@@ -20,6 +20,7 @@ from distir_ext.compile.kernels.legalizations import (
     not_a_number,
     positions,
     refused_dtypes,
+    unknown_sizes,
 )
 from distir_ext.compile.kernels.legalizations.ordering import order_by_keys
 
@@ -33,7 +34,8 @@ Legalization = Callable[[relax.BlockBuilder, relax.Call], Any]
 
 def prepare_operators() -> list[tvm.transform.Pass]:
     """Returns the passes to run before TVM's passes choose kernels for sorts and scans."""
-    return [accumulation.widen_scans(), order_by_keys()]
+    sizes = [unknown_sizes.unique_of_vectors(), unknown_sizes.name_sizes()]
+    return [*sizes, accumulation.widen_scans(), order_by_keys()]
 
 
 def legalize_operators(
