@@ -15,6 +15,7 @@
 #include "autoshard/branch.h"
 #include "autoshard/dual.h"
 #include "autoshard/graph.h"
+#include "autoshard/mixing.h"
 #include "autoshard/reduction.h"
 #include "autoshard/search.h"
 
@@ -131,15 +132,30 @@ class Solver {
 
   /*! \brief Passes messages; returns the best choice that was found on the way, or none. */
   Choice Bound(int32_t passes) {
-    Choice best;
+    Choice best, exceeding;
+    Choice fitting = best_.choice.empty() ? Choice() : FirstChoice();
+    if (!fitting.empty() && !FitsMemory(Current(), fitting)) fitting.clear();
     int64_t least = best_.cost;
     for (int32_t pass = 1; pass <= passes && !is_stopped_; ++pass) {
       dual_->Pass();
       if (pass % 2 == 1) continue;
-      const int64_t cost = CostOf(Current(), dual_->choice());
-      if (cost < least && FitsMemory(Current(), dual_->choice())) {
+      const Choice& choice = dual_->choice();
+      const int64_t cost = CostOf(Current(), choice);
+      const bool fits = cost < kInfinite && FitsMemory(Current(), choice);
+      if (fits && cost < least) {
         least = cost;
-        best = dual_->choice();
+        best = fitting = choice;
+      }
+      if (cost < least && !fits) exceeding = choice;
+      // A limit lies between both.
+      const Choice& other = fits ? exceeding : choice;
+      const Choice& within = fits ? choice : fitting;
+      if (!within.empty() && !other.empty() && cost < kInfinite) {
+        Choice mixed = Mix(Current(), within, other, least);
+        if (!mixed.empty()) {
+          least = CostOf(Current(), mixed);
+          best = fitting = std::move(mixed);
+        }
       }
       if (Excludes(dual_->bound(), least)) break;
       const double bound = dual_->bound();
