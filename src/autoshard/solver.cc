@@ -15,6 +15,7 @@
 #include "autoshard/branch.h"
 #include "autoshard/dual.h"
 #include "autoshard/graph.h"
+#include "autoshard/mixing.h"
 #include "autoshard/reduction.h"
 #include "autoshard/search.h"
 
@@ -39,17 +40,64 @@ constexpr double kWorthReducing = 0.02;
 /*! \brief Heats of rounds in turn, and the last one of a round, relative to the cost per node. */
 constexpr double kHeats[] = {0.1, 10, 1};
 constexpr double kCold = 1e-3;
+/*! \brief Rounds that bring the gap down by less than this part of the gap that is asked for, one
+ * after the other, end the search. */
+constexpr double kStalled = 0.1;
+constexpr int32_t kMostStalled = 2;
+/*! \brief Prices that are tried, and by what they change until one fits and one does not. */
+constexpr int32_t kMostBrackets = 8;
+constexpr double kScaling = 1.5;
 constexpr std::chrono::milliseconds kBetweenQuestions{20};
+
+/*! \brief The whole number that no cost is below if none is below a bound. */
+int64_t WholeBound(double bound) {
+  return static_cast<int64_t>(std::ceil(bound - 1e-11 * std::abs(bound) - 1e-6));
+}
+
+/*!
+ * \brief A problem in which memory has a price at each time, in place of limits.
+ * \param of_limits What memory within the limits costs.
+ */
+Problem WithPrices(const Problem& problem, const std::vector<double>& prices, double scale,
+                   double* of_limits) {
+  Problem priced = problem;
+  std::vector<double> sums = {0};
+  *of_limits = 0;
+  for (size_t time = 0; time < prices.size(); ++time) {
+    const double price = scale * std::max(0.0, prices[time]);
+    sums.push_back(sums.back() + price);
+    if (price > 0) *of_limits += price * static_cast<double>(problem.limits[time]);
+  }
+  for (Node& node : priced.nodes) {
+    std::vector<double> costs(node.costs.size(), 0);
+    for (const Usage& usage : node.usages) {
+      for (size_t i = 0; i < costs.size(); ++i)
+        costs[i] += (sums[usage.end] - sums[usage.begin]) * static_cast<double>(usage.amounts[i]);
+    }
+    for (size_t i = 0; i < costs.size(); ++i)
+      node.costs[i] = AddCosts(node.costs[i], std::llround(costs[i]));
+    node.usages.clear();
+  }
+  priced.limits.clear();
+  return priced;
+}
 
 class Solver {
  public:
-  Solver(const Problem& problem, double gap, const std::function<bool(const Solution&)>& stop)
-      : original_(problem), gap_(gap), stop_(stop) {}
+  Solver(const Problem& problem, double gap, const std::function<bool(const Solution&)>& stop,
+         bool mixes)
+      : original_(problem), gap_(gap), stop_(stop), mixes_(mixes) {}
 
   Solution Run(int32_t rounds) {
     bool is_open = Reduce(original_);
-    for (int32_t round = 0; is_open && round < rounds && !Ask() && !IsCloseEnough(); ++round)
+    int32_t stalled = 0;
+    for (int32_t round = 0; is_open && round < rounds && !Ask() && !IsCloseEnough(); ++round) {
+      const double before = Gap();
       is_open = Round(round);
+      const bool is_better = best_.cost >= kInfinite || before - Gap() >= kStalled * gap_;
+      stalled = is_better ? 0 : stalled + 1;
+      if (gap_ > 0 && stalled >= kMostStalled) break;
+    }
     if (error_) std::rethrow_exception(error_);
     return best_;
   }
@@ -57,11 +105,16 @@ class Solver {
  private:
   const Problem& Current() const { return levels_.back()->problem(); }
 
-  bool IsCloseEnough() const {
-    if (best_.cost >= kInfinite || best_.bound <= -kInfinite) return false;
-    const double gap = static_cast<double>(best_.cost) - static_cast<double>(best_.bound);
-    return gap <= gap_ * std::abs(static_cast<double>(best_.cost));
+  /*! \brief Part of the best cost by which it exceeds the bound; 1 if there is none of them. */
+  double Gap() const {
+    if (best_.cost >= kInfinite || best_.bound <= -kInfinite) return 1;
+    const auto cost = static_cast<double>(best_.cost);
+    return best_.bound >= best_.cost
+               ? 0
+               : (cost - static_cast<double>(best_.bound)) / std::max(1.0, std::abs(cost));
   }
+
+  bool IsCloseEnough() const { return best_.cost < kInfinite && Gap() <= gap_; }
 
   /*! \brief Asks whether to stop; an error stops everything, and is thrown when threads have ended.
    */
@@ -123,23 +176,36 @@ class Solver {
       best_.bound = best_.cost;
       return false;
     }
-    const double safe = dual_->bound() - 1e-11 * std::abs(dual_->bound()) - 1e-6;
-    const auto whole = static_cast<int64_t>(std::ceil(safe));
-    best_.bound = std::max(best_.bound, std::min(best_.cost, whole));
+    best_.bound = std::max(best_.bound, std::min(best_.cost, WholeBound(dual_->bound())));
     return best_.bound < best_.cost;
   }
 
   /*! \brief Passes messages; returns the best choice that was found on the way, or none. */
   Choice Bound(int32_t passes) {
-    Choice best;
+    Choice best, exceeding;
+    Choice fitting = best_.choice.empty() ? Choice() : FirstChoice();
+    if (!fitting.empty() && !FitsMemory(Current(), fitting)) fitting.clear();
     int64_t least = best_.cost;
     for (int32_t pass = 1; pass <= passes && !is_stopped_; ++pass) {
       dual_->Pass();
       if (pass % 2 == 1) continue;
-      const int64_t cost = CostOf(Current(), dual_->choice());
-      if (cost < least && FitsMemory(Current(), dual_->choice())) {
+      const Choice& choice = dual_->choice();
+      const int64_t cost = CostOf(Current(), choice);
+      const bool fits = cost < kInfinite && FitsMemory(Current(), choice);
+      if (fits && cost < least) {
         least = cost;
-        best = dual_->choice();
+        best = fitting = choice;
+      }
+      if (cost < least && !fits) exceeding = choice;
+      // A limit lies between both.
+      const Choice& other = fits ? exceeding : choice;
+      const Choice& within = fits ? choice : fitting;
+      if (mixes_ && !within.empty() && !other.empty() && cost < kInfinite) {
+        Choice mixed = Mix(Current(), within, other, least);
+        if (!mixed.empty()) {
+          least = CostOf(Current(), mixed);
+          best = fitting = std::move(mixed);
+        }
       }
       if (Excludes(dual_->bound(), least)) break;
       const double bound = dual_->bound();
@@ -148,6 +214,46 @@ class Solver {
       dual_->UpdatePrices(least < kInfinite ? static_cast<double>(least) : 2 * std::abs(bound) + 1);
     }
     return best;
+  }
+
+  /*!
+   * \brief Solves the problem with prices in place of limits, for prices between those with which
+   * a choice fits and those with which it exceeds a limit, and mixes both choices.
+   *
+   * Without limits, most problems are solved by reduction alone. Each gives a bound, too
+   * (Lagrangian relaxation).
+   */
+  void Bracket() {
+    const std::vector<double> prices = dual_->prices();
+    if (std::all_of(prices.begin(), prices.end(), [](double price) { return price <= 0; })) return;
+    Choice fitting, exceeding;
+    double scale = 1, fits_at = 0, exceeds_at = 0;
+    for (int32_t attempt = 0; attempt < kMostBrackets && !IsCloseEnough() && !Ask(); ++attempt) {
+      double of_limits = 0;
+      const Problem priced = WithPrices(Current(), prices, scale, &of_limits);
+      const Solution found =
+          Solve(priced, 1, gap_ * kEarly, [this](const Solution&) { return Ask(); });
+      if (found.choice.empty()) return;
+      if (!is_stopped_) {
+        // Costs with prices were rounded.
+        const double least = static_cast<double>(found.bound) - of_limits -
+                             static_cast<double>(Current().nodes.size());
+        best_.bound = std::max(best_.bound, std::min(best_.cost, WholeBound(least)));
+      }
+      const bool fits = FitsMemory(Current(), found.choice);
+      (fits ? fitting : exceeding) = found.choice;
+      (fits ? fits_at : exceeds_at) = scale;
+      if (fits) Offer(found.choice);
+      if (fitting.empty()) {
+        scale *= kScaling;
+      } else if (exceeding.empty()) {
+        scale /= kScaling;
+      } else {
+        const Choice mixed = Mix(Current(), fitting, exceeding, kInfinite);
+        if (!mixed.empty()) Offer(mixed);
+        scale = std::sqrt(fits_at * exceeds_at);
+      }
+    }
   }
 
   /*! \brief One search; its moves and heat depend on the round. */
@@ -168,6 +274,9 @@ class Solver {
       const Choice found = Bound(passes);
       if (!found.empty()) Offer(found);
       if (!RaiseBound()) return false;
+      if (IsCloseEnough()) return true;
+      if (mixes_) Bracket();
+      if (best_.bound >= best_.cost) return false;
       if (IsCloseEnough()) return true;
     }
     if (graph_->strategies() <= kMostBranched) {
@@ -210,6 +319,7 @@ class Solver {
   const Problem& original_;
   const double gap_;
   const std::function<bool(const Solution&)>& stop_;
+  const bool mixes_;
   std::vector<std::unique_ptr<Reduction>> levels_;
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<Dual> dual_;
@@ -221,8 +331,8 @@ class Solver {
 }  // namespace
 
 Solution Solve(const Problem& problem, int32_t rounds, double gap,
-               const std::function<bool(const Solution&)>& stop) {
-  return Solver(problem, gap, stop).Run(rounds);
+               const std::function<bool(const Solution&)>& stop, bool mixes) {
+  return Solver(problem, gap, stop, mixes).Run(rounds);
 }
 
 }  // namespace distir::autoshard

@@ -32,9 +32,11 @@ struct Solution {
  * \param rounds Most rounds.
  * \param gap By which part of its cost the choice may exceed the bound: then no round follows.
  * \param stop Asked now and then with the best so far, by this thread; true ends the search.
+ * \param mixes Whether choices between which a limit lies are mixed (mixing.h). Without, another
+ * choice may be found.
  */
 Solution Solve(const Problem& problem, int32_t rounds, double gap,
-               const std::function<bool(const Solution&)>& stop);
+               const std::function<bool(const Solution&)>& stop, bool mixes = true);
 
 }  // namespace distir::autoshard
 

@@ -173,15 +173,17 @@ class Search {
 
   /*!
    * \param memory_limit Bytes of a device.
+   * \param mixes As autoshard::Solve has it.
    * \param stop Called with the best cost (kInfinite if there is none) and the bound.
    * \return Cost and bound; if there is a choice, statements, parameters and the calls that read
    * them.
    */
-  Data Choose(int64_t memory_limit, int64_t rounds, double gap, const ffi::Function& stop) {
+  Data Choose(int64_t memory_limit, int64_t rounds, double gap, bool mixes,
+              const ffi::Function& stop) {
     model_->SetMemoryLimit(memory_limit);
     const autoshard::Solution solution = autoshard::Solve(
         model_->problem(), static_cast<int32_t>(rounds), gap,
-        [&stop](const autoshard::Solution& best) { return autoshard::Ends(stop, best); });
+        [&stop](const autoshard::Solution& best) { return autoshard::Ends(stop, best); }, mixes);
     Data data;
     data.Set("cost", solution.cost);
     data.Set("bound", solution.bound);
@@ -260,9 +262,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
               ir::IRModule outlined, Counts counts, Data device) {
              auto search = std::make_shared<Search>(mod, main, device_mesh, cluster, outlined,
                                                     counts, device);
-             const ffi::Function choose = support::Typed(
-                 [search](int64_t memory_limit, int64_t rounds, double gap, ffi::Function stop) {
-                   return search->Choose(memory_limit, rounds, gap, stop);
+             const ffi::Function choose =
+                 support::Typed([search](int64_t memory_limit, int64_t rounds, double gap,
+                                         bool mixes, ffi::Function stop) {
+                   return search->Choose(memory_limit, rounds, gap, mixes, stop);
                  });
              return ffi::Array<ffi::Any>{search->Describe(), choose};
            })

@@ -45,6 +45,28 @@ def test_memory_decides_between_two_plans():
     assert (none.choice, none.cost, none.bound, none.gap) == (None, None, None, None)
 
 
+def layers(count, limit):
+    """Equal layers of three nodes: the more memory, the faster, in three steps; changes cost."""
+    problem = Problem(memory_limit=limit)
+    change = [[0, 40, 40], [40, 0, 40], [40, 40, 0]]
+    for layer in range(count):
+        for part in range(3):
+            node = problem.add_node([1000 + 7 * part, 1330 + 3 * part, 1900])
+            problem.add_memory(node, [400 + part, 200, 100 + 9 * part], 0, count)
+            problem.add_memory(node, [90, 60, 50], layer, layer + 1)
+            for other in range(max(0, node - 3), node):
+                problem.add_edge(other, node, change)
+    return problem
+
+
+def test_a_limit_between_plans_of_equal_layers_mixes_them():
+    """In one round, to less than a fifth of a layer."""
+    count = 60
+    for limit in (30_000, 45_000, 60_000):
+        solution = solve(layers(count, limit), effort=1)
+        assert solution.gap < 0.2 / count, limit
+
+
 def grid(width, height, strategies, seed, limit=None):
     """A grid with random costs, in which no reduction applies."""
     random = np.random.default_rng(seed)

@@ -68,13 +68,31 @@ class PlanOnMesh:
         Raises:
             ValueError: There is none.
         """
+        closest: AutoPlan | None = None
+        # Of plans that the search takes to be equal, one may leave less of its storages unused.
+        for mixes in (True, False):
+            plan = self._fitting(mixes)
+            if plan is None:
+                break
+            if plan.memory <= self._limit:
+                return plan
+            closest = plan if closest is None or plan.memory < closest.memory else closest
+        if closest is not None:
+            raise ValueError(
+                f"no plan was found that holds at most {self._limit:g} bytes per device; the one "
+                f"that comes nearest holds {closest.memory:g}"
+            )
+        raise self._too_little()
+
+    def _fitting(self, mixes: bool) -> AutoPlan | None:
+        """A plan within the limit, else the one that comes nearest, or None."""
         # The search leaves out some buffers, such as those of collectives. Where a plan holds more
         # than it says, another one is searched with a lower limit.
         limit = high = self._limit
         low = 0.0  # a limit within which no plan was found
         best: AutoPlan | None = None
         for tries in range(_TRIES):
-            found = self._search.choose(limit)
+            found = self._search.choose(limit, mixes=mixes)
             if "statements" in found:
                 plan = self._plan(found)
                 if plan.memory <= self._limit:
@@ -89,12 +107,7 @@ class PlanOnMesh:
                 low = limit
             if limit <= low:
                 limit = (low + high) / 2
-        if best is not None:
-            raise ValueError(
-                f"no plan was found that holds at most {self._limit:g} bytes per device; the one "
-                f"that comes nearest holds {best.memory:g}"
-            )
-        raise self._too_little()
+        return best
 
     def least(self) -> AutoPlan:
         """The plan that holds least of those that are fastest within several limits.

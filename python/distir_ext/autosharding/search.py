@@ -151,12 +151,15 @@ class SearchOnMesh:
         """The name of a value that is computed while this memory is needed."""
         return str(self._known["least_at"]) if "least_at" in self._known else None
 
-    def choose(self, limit: float, effort: int | None = None) -> Mapping[str, Any]:
+    def choose(
+        self, limit: float, effort: int | None = None, mixes: bool = True
+    ) -> Mapping[str, Any]:
         """The best choice within a limit of memory; without statements if there is none.
 
         Args:
             limit: Bytes.
             effort: Most rounds, if they are fewer than those of the options.
+            mixes: Whether the solver mixes choices; without, it may find another one.
         """
         raised: list[BaseException] = []
         ask = self._options.progress or _Line().ask
@@ -174,7 +177,7 @@ class SearchOnMesh:
 
         most = self._options.effort
         rounds = most if effort is None else min(effort, most)
-        found = self._native_choose(math.floor(limit), rounds, self._options.gap, stop)
+        found = self._native_choose(math.floor(limit), rounds, self._options.gap, mixes, stop)
         if raised:
             raise raised[0]
         return found
