@@ -15,6 +15,7 @@
 #include "ir/notes.h"
 #include "ir/report.h"
 #include "ir/rewriter.h"
+#include "propagation/constant_positions.h"
 #include "propagation/copied_heads.h"
 #include "propagation/emission/emit.h"
 #include "propagation/instances.h"
@@ -247,8 +248,9 @@ class Propagation {
   const FunctionGraph& GraphOf(const ir::GlobalVar& gv) {
     auto it = graphs_.find(gv.get());
     if (it == graphs_.end()) {
-      auto graph = std::make_unique<FunctionGraph>(
-          MakeGraph(gv.name(), SeparateBatchDims(BatchOverRows(participants_.FunctionOf(gv)))));
+      auto graph = std::make_unique<FunctionGraph>(MakeGraph(
+          gv.name(),
+          SeparateBatchDims(BatchOverRows(SliceAtConstants(participants_.FunctionOf(gv))))));
       it = graphs_.emplace(gv.get(), std::move(graph)).first;
     }
     return *it->second;

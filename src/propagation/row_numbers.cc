@@ -10,6 +10,7 @@
 #include "ir/operator_attrs.h"
 #include "ir/rewriter.h"
 #include "ir/symbolic.h"
+#include "propagation/constant_positions.h"
 #include "propagation/separated_call.h"
 #include "rules/call/infer_type.h"
 #include "rules/factor/axes.h"
@@ -194,8 +195,14 @@ class RowNumbers : public ir::FunctionRewriter {
   bool CountsRows(const ir::Expr& value, const ir::Expr& rows) const {
     const std::optional<Dims> shape = KnownShape(value);
     const ir::Call* made = Definition(value);
-    if (made == nullptr || !shape || shape->empty() || !ir::SameDim((*shape)[0], rows))
-      return false;
+    if (!shape || shape->empty() || !ir::SameDim((*shape)[0], rows)) return false;
+    if (const auto numbers = ConstantIntegers(value)) {
+      for (size_t i = 0; i < numbers->size(); ++i) {
+        if ((*numbers)[i] != static_cast<int64_t>(i)) return false;
+      }
+      return static_cast<int64_t>(numbers->size()) == ir::StaticDim(rows);
+    }
+    if (made == nullptr) return false;
     if (ir::IsOp(made->op(), "relax.broadcast_to")) {
       const std::optional<Dims> source = KnownShape(made->args()[0]);
       return source && source->size() == shape->size() && CountsRows(made->args()[0], rows);
