@@ -127,8 +127,7 @@ def test_torch_export(torch_file, data):
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("batch", [4, 2])
-def test_a_saved_export_is_the_program_that_the_model_is(tmp_path, batch):
+def test_a_saved_export_is_the_program_that_the_model_is(tmp_path):
     """Products of batches, lookups and constants are imported in the same way from both."""
     import torch
 
@@ -139,12 +138,14 @@ def test_a_saved_export_is_the_program_that_the_model_is(tmp_path, batch):
             super().__init__()
             self.table = torch.nn.Embedding(16, 8)
             self.inner = torch.nn.Linear(8, 8)
+            self.head = torch.nn.Linear(8, 16, bias=False)
+            self.head.weight = self.table.weight
 
         def forward(self, ids):
             h = self.table(ids) + torch.arange(6.0)[:, None]
-            return (torch.matmul(self.inner(h), h.transpose(1, 2)) @ h)[:, -1]
+            return self.head((torch.matmul(self.inner(h), h.transpose(1, 2)) @ h)[:, -1])
 
-    model, ids = Pooled().eval(), torch.arange(batch * 6).reshape(batch, 6) % 16
+    model, ids = Pooled().eval(), torch.arange(24).reshape(4, 6) % 16
     program = torch.export.export(model, (ids,))
     torch.export.save(program, tmp_path / "model.pt2")
     wanted = dx.interop.torch.import_model(model, ids).mod
