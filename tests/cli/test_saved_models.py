@@ -138,10 +138,12 @@ def test_a_saved_export_is_the_program_that_the_model_is(tmp_path):
             super().__init__()
             self.table = torch.nn.Embedding(16, 8)
             self.inner = torch.nn.Linear(8, 8)
+            self.head = torch.nn.Linear(8, 16, bias=False)
+            self.head.weight = self.table.weight
 
         def forward(self, ids):
             h = self.table(ids) + torch.arange(6.0)[:, None]
-            return (torch.matmul(self.inner(h), h.transpose(1, 2)) @ h)[:, -1]
+            return self.head((torch.matmul(self.inner(h), h.transpose(1, 2)) @ h)[:, -1])
 
     model, ids = Pooled().eval(), torch.arange(24).reshape(4, 6) % 16
     program = torch.export.export(model, (ids,))

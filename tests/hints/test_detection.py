@@ -137,7 +137,7 @@ def test_a_function_has_to_say_which_parameters_are_weights():
 
 
 def test_states_that_all_heads_share_are_on_every_device():
-    """A state space with one group, as Bamba's: its states are replicated, and nothing gathers."""
+    """The states of one group (Bamba), or the only key head (Gemma): replicated, not gathered."""
     builder = relax.BlockBuilder()
     types = {"x": (2, 4, 16), "in_proj": (48, 16), "out_proj": (16, 32)}
     params = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in types.items()]
@@ -148,7 +148,8 @@ def test_states_that_all_heads_share_are_on_every_device():
             both = emit(op.matmul(x, emit(op.permute_dims(in_proj))))
             parts = emit(op.split(both, [32], -1))
             heads = emit(op.reshape(emit(parts[0]), (2, 4, 8, 4)))
-            states = emit(op.expand_dims(emit(op.reshape(emit(parts[1]), (2, 4, 1, 16))), 3))
+            states = emit(op.sigmoid(emit(op.reshape(emit(parts[1]), (2, 4, 1, 16)))))
+            states = emit(op.expand_dims(states, 3))
             states = emit(op.broadcast_to(states, (2, 4, 1, 8, 16)))
             states = emit(op.reshape(states, (2, 4, 8, 1, 16)))
             mixed = emit(op.sum(emit(op.multiply(emit(op.expand_dims(heads, 4)), states)), -1))

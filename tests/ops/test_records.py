@@ -256,8 +256,6 @@ KERNELS = {
 }
 # What is looked for.
 PYTHON_PATTERNS = {
-    # Between the reshape that makes a group of all states and their repetition for heads.
-    "structure/layers/traces.py": relax_names("expand_dims permute_dims reshape"),
     "analysis/measured/kernel_timing.py": {"relax.memory.alloc_tensor"},  # what kernels write to
     # What stands between a weight and its product.
     "autosharding/reasons.py": {"relax.permute_dims", "relax.reshape"},

@@ -46,12 +46,23 @@ def import_decomposed(
         no_bind_return_tuple=False,
         custom_convert_map=None,
     )
-    mod["main"] = mod["main"].without_attr("params")
+    mod["main"] = _without_idle_bounds(mod["main"].without_attr("params"))
     try:
         mod = with_bounded_lookups(mod, lambda name: name not in importer.from_start)
     except ValueError as error:
         raise ValueError(f"the model looks up what is not there: {error}") from error
     return mod, importer.marked
+
+
+def _without_idle_bounds(function: relax.Function) -> relax.Function:
+    """A function without bounds of sizes that torch has tried, and that no parameter has."""
+    name = "tir_var_lower_bound"
+    bounds = dict(function.attrs[name]) if function.attrs and name in function.attrs else {}
+    sizes = {str(size.name) for size in relax.analysis.defined_symbolic_vars(function)}
+    used = {size: bound for size, bound in bounds.items() if str(size) in sizes}
+    if len(used) == len(bounds):
+        return function
+    return function.with_attr(name, used) if used else function.without_attr(name)
 
 
 class _Importer(ExportedProgramImporter):

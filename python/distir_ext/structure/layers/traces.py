@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import gcd, lcm
+from math import gcd, lcm, prod
 
 from tvm import relax
 
@@ -18,8 +18,7 @@ from distir_ext.structure.program import (
     sizes_of,
 )
 
-_ONLY_MOVE_DIMENSIONS = ("expand_dims", "permute_dims", "reshape")
-_STEPS_TO_REPETITION = 4
+_STEPS_TO_REPETITION = 12
 
 
 @dataclass
@@ -143,15 +142,18 @@ def _is_one_group(program: Program, dim: int, value: relax.Var, result: relax.Va
     before, after = sizes_of(value) or (), sizes_of(result) or ()
     if [*after] != [*before[:dim], 1, *before[dim:]] or before[dim] <= 1:
         return False
-    pending = [result]
+    # Rotary embeddings and norms may lie between: nothing there has more elements.
+    count = prod(after)
+    pending = {result}
     for _ in range(_STEPS_TO_REPETITION):
-        users = [user for each in pending for user in program.users.get(each, ())]
-        names = [operator_of(program.made[user]) for user in users]
-        if "broadcast_to" in names:
+        users = {user for each in pending for user in program.users.get(each, ())}
+        counts = {user: prod(sizes_of(user) or (0,)) for user in users}
+        if any(
+            counts[user] > count and operator_of(program.made[user]) == "broadcast_to"
+            for user in users
+        ):
             return True
-        pending = [
-            user for user, name in zip(users, names, strict=True) if name in _ONLY_MOVE_DIMENSIONS
-        ]
+        pending = {user for user in users if 0 < counts[user] <= count}
     return False
 
 
