@@ -158,7 +158,8 @@ const Operators kTransposedConvolutions(
     {"batch, output channels, groups", "input channels: sum",
      "spatial dimensions of one element or unknown extent, or with fewer windows than shards; "
      "channels of blocked layouts",
-     "spatial dimensions: every shard gets what its windows look at"},
+     "spatial dimensions: every shard gets what its windows look at; where shards do not divide, "
+     "rows of the result move to their shards"},
     {Operator("relax.nn.conv1d_transpose", ConvRule<&ir::attrs::kTransposed1d, true>)
          .Adds(Accumulation::kProducts)
          .Decompose(DecomposeConv<&ir::attrs::kTransposed1d>)

@@ -2,7 +2,7 @@
  * \file propagation/separated_call.h
  * \brief Writes a call whose operands have merged dimensions on the dimensions that were merged.
  *
- * No operator is named here: a call on separate dimensions has the same operator, and attributes
+ * Few operators are named here: a call on separate dimensions has the same operator, and attributes
  * that name the same dimensions, and it is taken only if its factor rule says the same of the
  * separate dimensions as that of the call says of the merged one.
  *

@@ -191,7 +191,11 @@ PATTERNS = {
     "lower/spmd/spmd_program.cc": {"relax.shape_of"},
     "optimize/defer_reductions.cc": {"relax.add", "relax.subtract"},
     "optimize/fuse_all_reduce_norm.cc": {"relax.add", "relax.nn.rms_norm"},
-    "padding/pad_function.cc": {"relax.divide", "relax.shape_of"},
+    # What PadShards writes around a move.
+    "explain/program.cc": {"relax.nn.pad", "relax.strided_slice"},
+    "padding/pad_function.cc": {"relax.divide", "relax.minimum", "relax.shape_of"},
+    # Rolls, as frontends write them.
+    "propagation/constant_positions.cc": {"relax.take"},
     "propagation/graph.cc": {"relax.shape_of"},
     "propagation/merged_dims.cc": {"relax.matmul", "relax.reshape"},
     # Lookups in each row, by its number.
@@ -209,7 +213,11 @@ PATTERNS = {
         "relax.stack",
     },
     # A product that contracts merged dimensions is an einsum.
-    "propagation/separated_call.cc": {"relax.einsum", "relax.nn.nll_loss"},
+    "propagation/separated_call.cc": {
+        "relax.einsum",
+        "relax.nn.nll_loss",
+        "relax.strided_slice",  # has its axes among its arguments
+    },
 }
 
 
