@@ -138,6 +138,7 @@ class Solver {
     }
     dual_.reset();
     graph_.reset();
+    exceeding_.clear();
     levels_.push_back(std::move(reduction));
     if (Current().nodes.empty()) {
       Offer({});
@@ -226,7 +227,8 @@ class Solver {
   void Bracket() {
     const std::vector<double> prices = dual_->prices();
     if (std::all_of(prices.begin(), prices.end(), [](double price) { return price <= 0; })) return;
-    Choice fitting, exceeding;
+    Choice fitting;
+    exceeding_.clear();
     double scale = 1, fits_at = 0, exceeds_at = 0;
     for (int32_t attempt = 0; attempt < kMostBrackets && !IsCloseEnough() && !Ask(); ++attempt) {
       double of_limits = 0;
@@ -241,15 +243,15 @@ class Solver {
         best_.bound = std::max(best_.bound, std::min(best_.cost, WholeBound(least)));
       }
       const bool fits = FitsMemory(Current(), found.choice);
-      (fits ? fitting : exceeding) = found.choice;
+      (fits ? fitting : exceeding_) = found.choice;
       (fits ? fits_at : exceeds_at) = scale;
       if (fits) Offer(found.choice);
       if (fitting.empty()) {
         scale *= kScaling;
-      } else if (exceeding.empty()) {
+      } else if (exceeding_.empty()) {
         scale /= kScaling;
       } else {
-        const Choice mixed = Mix(Current(), fitting, exceeding, kInfinite);
+        const Choice mixed = Mix(Current(), fitting, exceeding_, kInfinite);
         if (!mixed.empty()) Offer(mixed);
         scale = std::sqrt(fits_at * exceeds_at);
       }
@@ -295,7 +297,8 @@ class Solver {
     Search others(*graph_, seed + 1);
     const Choice first = FirstChoice();
     ours.Start(first);
-    others.Start(Choice(dual_->choice()));
+    others.Start(exceeding_.size() == first.size() ? exceeding_ : Choice(dual_->choice()));
+    exceeding_.clear();
     Choice bounded;
     auto work = std::async(std::launch::async, [&] {
       bounded = Bound(passes);
@@ -323,6 +326,8 @@ class Solver {
   std::vector<std::unique_ptr<Reduction>> levels_;
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<Dual> dual_;
+  /*! \brief The best choice for current prices that exceeds a limit, if it is known. */
+  Choice exceeding_;
   std::atomic<bool> is_stopped_{false};
   std::exception_ptr error_;
   Solution best_;

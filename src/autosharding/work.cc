@@ -3,10 +3,13 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "dialect/operators/annotation.h"
+#include "ir/build.h"
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 
@@ -19,6 +22,16 @@ std::vector<ir::Binding> BindingsOf(const ir::Function& function) {
   ir::VisitBindings(function.body(),
                     [&](const ir::Binding& binding) { bindings.push_back(binding); });
   return bindings;
+}
+
+/*! \brief True for a transpose of one dimension and others of size one, which TVM makes a view. */
+bool MovesNothing(const ir::Call& call) {
+  const ir::TensorType type = ir::TensorType::Cast(call.ty());
+  if (!type.defined() || !ir::ShapeExpr::Is(type.shape())) return false;
+  const ir::NodeArray<ir::Expr>& shape = ir::ShapeOf(type);
+  return ir::CalleeName(call) == "relax.permute_dims" &&
+         std::count_if(shape.begin(), shape.end(),
+                       [](const ir::Expr& size) { return ir::StaticDim(size) != 1; }) <= 1;
 }
 
 }  // namespace
@@ -53,7 +66,7 @@ Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
         work.kernels[0].computing = estimate.SecondsOf(bindings[i]);
       }
       const rules::Operator* record = rules::FindOperator(call.op());
-      work.is_view = record != nullptr && record->is_view;
+      work.is_view = (record != nullptr && record->is_view) || MovesNothing(call);
     }
   }
 }
