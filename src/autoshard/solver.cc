@@ -35,6 +35,8 @@ constexpr int32_t kMoveDoublings = 8;
 /*! \brief Work of branch and bound in the first round, and the strategies it is tried on. */
 constexpr int64_t kFirstWork = 30'000'000;
 constexpr size_t kMostBranched = 4'000;
+/*! \brief Strategies of a problem that is small. */
+constexpr size_t kSmall = 20'000;
 /*! \brief Part of all strategies whose exclusion is worth another reduction. */
 constexpr double kWorthReducing = 0.02;
 /*! \brief Heats of rounds in turn, and the last one of a round, relative to the cost per node. */
@@ -92,10 +94,13 @@ class Solver {
     bool is_open = Reduce(original_);
     int32_t stalled = 0;
     for (int32_t round = 0; is_open && round < rounds && !Ask() && !IsCloseEnough(); ++round) {
+      // A whole round of a small problem takes little.
+      wanted_ = round == 0 && graph_->strategies() <= kSmall ? kEarly * gap_ : gap_;
       const double before = Gap();
       is_open = Round(round);
       const bool is_better = best_.cost >= kInfinite || before - Gap() >= kStalled * gap_;
       stalled = is_better ? 0 : stalled + 1;
+      wanted_ = gap_;
       if (gap_ > 0 && stalled >= kMostStalled) break;
     }
     if (error_) std::rethrow_exception(error_);
@@ -114,7 +119,7 @@ class Solver {
                : (cost - static_cast<double>(best_.bound)) / std::max(1.0, std::abs(cost));
   }
 
-  bool IsCloseEnough() const { return best_.cost < kInfinite && Gap() <= gap_; }
+  bool IsCloseEnough() const { return best_.cost < kInfinite && Gap() <= wanted_; }
 
   /*! \brief Asks whether to stop; an error stops everything, and is thrown when threads have ended.
    */
@@ -323,6 +328,7 @@ class Solver {
   const double gap_;
   const std::function<bool(const Solution&)>& stop_;
   const bool mixes_;
+  double wanted_ = gap_;
   std::vector<std::unique_ptr<Reduction>> levels_;
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<Dual> dual_;
