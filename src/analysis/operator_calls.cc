@@ -16,16 +16,14 @@
 #include "ir/symbolic.h"
 #include "ir/tir_node.h"
 #include "ir/tvm/functions.h"
+#include "rules/operator.h"
+#include "rules/registry.h"
 
 namespace distir::analysis {
 
 namespace ffi = tvm::ffi;
 
 namespace {
-
-/*! \brief Operators that passes before LegalizeOps write as kernels. */
-constexpr const char* kDispatched[] = {"relax.argsort", "relax.cumprod", "relax.cumsum",
-                                       "relax.sort", "relax.topk"};
 
 bool IsLegalized(const ir::Expr& op) {
   if (!ir::Op::Is(op)) return false;
@@ -36,9 +34,11 @@ bool IsLegalized(const ir::Expr& op) {
   return known->second;
 }
 
+/*! \brief True for operators that passes before LegalizeOps write as kernels: it computes, and has
+ * no legalisation. */
 bool IsDispatched(const ir::Expr& op) {
-  return ir::Op::Is(op) && std::find(std::begin(kDispatched), std::end(kDispatched),
-                                     ir::Op::Cast(op).name()) != std::end(kDispatched);
+  const rules::Operator* record = rules::FindOperator(op);
+  return record != nullptr && record->rule != nullptr && !IsLegalized(op);
 }
 
 /*! \brief True if a type is one or several tensors whose sizes are all numbers. */

@@ -21,7 +21,7 @@ namespace distir::analysis {
 /*! \brief The function attribute that names the operator which a function stands for. */
 constexpr const char* kOperatorAttr = "distir.operator";
 
-/*! \brief Which calls are outlined. */
+/*! \brief The calls that are outlined. */
 enum class Outlined {
   kLegalized,  // those of operators that TVM legalises; one with a constant of several elements
                // stays

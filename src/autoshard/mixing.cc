@@ -22,7 +22,7 @@ Choice Joined(const Choice& front, const Choice& back, size_t place) {
 std::vector<int64_t> CostsByPlace(const Problem& problem, const Choice& front, const Choice& back) {
   const size_t size = problem.nodes.size();
   std::vector<int64_t> costs(size + 2, 0), forbidden(size + 2, 0);
-  // What counts from a place on, to the next one.
+  // The cost counts from one place to another.
   const auto add = [&](size_t begin, size_t end, int64_t cost) {
     std::vector<int64_t>& sums = cost >= kInfinite ? forbidden : costs;
     const int64_t amount = cost >= kInfinite ? 1 : cost;
@@ -62,7 +62,7 @@ Choice Mix(const Problem& problem, const Choice& fitting, const Choice& other, i
     const Choice& front = is_front ? other : fitting;
     const Choice& back = is_front ? fitting : other;
     const std::vector<int64_t> costs = CostsByPlace(problem, front, back);
-    // How many nodes have the other choice; the more, the more memory, as a rule.
+    // The more nodes have the other choice, the more memory is needed, as a rule.
     const auto place_of = [&](size_t count) { return is_front ? count : costs.size() - 1 - count; };
     size_t fits = 0, exceeds = costs.size();
     while (exceeds - fits > 1) {

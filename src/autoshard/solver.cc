@@ -35,6 +35,8 @@ constexpr int32_t kMoveDoublings = 8;
 /*! \brief Work of branch and bound in the first round, and the strategies it is tried on. */
 constexpr int64_t kFirstWork = 30'000'000;
 constexpr size_t kMostBranched = 4'000;
+/*! \brief Strategies of a problem that is small. */
+constexpr size_t kSmall = 20'000;
 /*! \brief Part of all strategies whose exclusion is worth another reduction. */
 constexpr double kWorthReducing = 0.02;
 /*! \brief Heats of rounds in turn, and the last one of a round, relative to the cost per node. */
@@ -92,10 +94,13 @@ class Solver {
     bool is_open = Reduce(original_);
     int32_t stalled = 0;
     for (int32_t round = 0; is_open && round < rounds && !Ask() && !IsCloseEnough(); ++round) {
+      // A whole round of a small problem takes little.
+      wanted_ = round == 0 && graph_->strategies() <= kSmall ? kEarly * gap_ : gap_;
       const double before = Gap();
       is_open = Round(round);
       const bool is_better = best_.cost >= kInfinite || before - Gap() >= kStalled * gap_;
       stalled = is_better ? 0 : stalled + 1;
+      wanted_ = gap_;
       if (gap_ > 0 && stalled >= kMostStalled) break;
     }
     if (error_) std::rethrow_exception(error_);
@@ -114,7 +119,7 @@ class Solver {
                : (cost - static_cast<double>(best_.bound)) / std::max(1.0, std::abs(cost));
   }
 
-  bool IsCloseEnough() const { return best_.cost < kInfinite && Gap() <= gap_; }
+  bool IsCloseEnough() const { return best_.cost < kInfinite && Gap() <= wanted_; }
 
   /*! \brief Asks whether to stop; an error stops everything, and is thrown when threads have ended.
    */
@@ -138,6 +143,7 @@ class Solver {
     }
     dual_.reset();
     graph_.reset();
+    exceeding_.clear();
     levels_.push_back(std::move(reduction));
     if (Current().nodes.empty()) {
       Offer({});
@@ -226,7 +232,8 @@ class Solver {
   void Bracket() {
     const std::vector<double> prices = dual_->prices();
     if (std::all_of(prices.begin(), prices.end(), [](double price) { return price <= 0; })) return;
-    Choice fitting, exceeding;
+    Choice fitting;
+    exceeding_.clear();
     double scale = 1, fits_at = 0, exceeds_at = 0;
     for (int32_t attempt = 0; attempt < kMostBrackets && !IsCloseEnough() && !Ask(); ++attempt) {
       double of_limits = 0;
@@ -241,15 +248,15 @@ class Solver {
         best_.bound = std::max(best_.bound, std::min(best_.cost, WholeBound(least)));
       }
       const bool fits = FitsMemory(Current(), found.choice);
-      (fits ? fitting : exceeding) = found.choice;
+      (fits ? fitting : exceeding_) = found.choice;
       (fits ? fits_at : exceeds_at) = scale;
       if (fits) Offer(found.choice);
       if (fitting.empty()) {
         scale *= kScaling;
-      } else if (exceeding.empty()) {
+      } else if (exceeding_.empty()) {
         scale /= kScaling;
       } else {
-        const Choice mixed = Mix(Current(), fitting, exceeding, kInfinite);
+        const Choice mixed = Mix(Current(), fitting, exceeding_, kInfinite);
         if (!mixed.empty()) Offer(mixed);
         scale = std::sqrt(fits_at * exceeds_at);
       }
@@ -295,7 +302,8 @@ class Solver {
     Search others(*graph_, seed + 1);
     const Choice first = FirstChoice();
     ours.Start(first);
-    others.Start(Choice(dual_->choice()));
+    others.Start(exceeding_.size() == first.size() ? exceeding_ : Choice(dual_->choice()));
+    exceeding_.clear();
     Choice bounded;
     auto work = std::async(std::launch::async, [&] {
       bounded = Bound(passes);
@@ -320,9 +328,12 @@ class Solver {
   const double gap_;
   const std::function<bool(const Solution&)>& stop_;
   const bool mixes_;
+  double wanted_ = gap_;
   std::vector<std::unique_ptr<Reduction>> levels_;
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<Dual> dual_;
+  /*! \brief The best choice for current prices that exceeds a limit, if it is known. */
+  Choice exceeding_;
   std::atomic<bool> is_stopped_{false};
   std::exception_ptr error_;
   Solution best_;

@@ -78,7 +78,7 @@ class Fusion {
     }
   }
 
-  /*! \brief What broadcasts is elementwise for operands of the result's shape. */
+  /*! \brief A broadcasting call is elementwise for operands of the result's shape. */
   static int AsElementwise(int pattern, bool has_shape) {
     return pattern == kBroadcast && has_shape ? kElementwise : pattern;
   }

@@ -7,7 +7,7 @@ namespace distir::autosharding {
 
 using propagation::Node;
 
-/*! \brief How much longer a part takes as a kernel of its own than its calls are priced at. */
+/*! \brief Seconds by which a part, as a kernel of its own, exceeds the prices of its calls. */
 double Kernels::Excess(const Group& group, const Part& part) {
   double excess = TimeOf(group, part).seconds;
   for (size_t position = 0; position < part.size(); ++position) {

@@ -63,9 +63,9 @@ class Kernels {
   /*! \brief Seconds that a redistribution of an inner tensor adds since it divides the kernel:
    * between the ways of the call that makes it and, row-major, those of its only reader. */
   const std::vector<double>& SecondsToDivide(int slot);
-  /*! \brief The same to shardings, by their numbers, in front of all readers. */
+  /*! \brief Seconds as above, to shardings by their numbers, in front of all readers. */
   const std::vector<double>& SecondsToDivideBehind(int slot, const std::vector<int>& shardings);
-  /*! \brief The same from shardings to the ways of one reader. */
+  /*! \brief Seconds as above, from shardings to the ways of one reader. */
   const std::vector<double>& SecondsToDivideBefore(int slot, const std::vector<int>& shardings,
                                                    size_t reader, size_t operand);
 
@@ -148,7 +148,7 @@ class Kernels {
   std::vector<bool> is_inner_;
   std::vector<std::vector<size_t>> groups_of_;  // by call, of each of its kernels
   std::vector<Group> groups_;
-  // What Follow knows of slots: the number of the sharding, and the run that found it.
+  // Follow notes for each slot the number of its sharding, and the run that found it.
   std::vector<int> number_;
   std::vector<int64_t> known_in_;
   int64_t run_ = 0;

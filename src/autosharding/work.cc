@@ -3,10 +3,12 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "dialect/operators/annotation.h"
 #include "ir/rewriter.h"
+#include "ir/symbolic.h"
 #include "rules/operator.h"
 #include "rules/registry.h"
 
@@ -19,6 +21,25 @@ std::vector<ir::Binding> BindingsOf(const ir::Function& function) {
   ir::VisitBindings(function.body(),
                     [&](const ir::Binding& binding) { bindings.push_back(binding); });
   return bindings;
+}
+
+/*! \brief True if an operator that only moves elements gives those of one dimension to another, as
+ * a transpose of a column does, which TVM makes a view. */
+bool MovesNothing(const ir::Call& call, const rules::Operator& record) {
+  const auto shape_of = [](const ir::Type& type) {
+    std::vector<int64_t> sizes;
+    const ir::TensorType tensor = ir::TensorType::Cast(type);
+    if (!tensor.defined() || !ir::ShapeExpr::Is(tensor.shape())) return sizes;
+    for (const ir::Expr& size : ir::ShapeOf(tensor)) sizes.push_back(ir::StaticDim(size));
+    return sizes;
+  };
+  if (record.commutation.mean != rules::In::kAny || call.args().empty()) return false;
+  std::vector<int64_t> from = shape_of(call.args()[0].ty()), to = shape_of(call.ty());
+  if (from == to || std::count(to.begin(), to.end(), 1) + 1 < static_cast<int64_t>(to.size()))
+    return false;
+  std::sort(from.begin(), from.end());
+  std::sort(to.begin(), to.end());
+  return from == to;
 }
 
 }  // namespace
@@ -53,7 +74,7 @@ Works::Works(const ir::IRModule& mod, const ir::IRModule& outlined,
         work.kernels[0].computing = estimate.SecondsOf(bindings[i]);
       }
       const rules::Operator* record = rules::FindOperator(call.op());
-      work.is_view = record != nullptr && record->is_view;
+      work.is_view = record != nullptr && (record->is_view || MovesNothing(call, *record));
     }
   }
 }

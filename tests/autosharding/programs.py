@@ -63,7 +63,7 @@ def decoder(
 
 
 def random_program(rng: random.Random) -> tvm.IRModule:
-    """Up to eight operators on matrices, some of which nothing reads, with up to three weights."""
+    """Up to twelve operators on matrices, some of which nothing reads, with up to three weights."""
     size = rng.choice([64, 512, 4096])
     extents = [size, 2 * size, size // 2]
     params = [
@@ -71,7 +71,7 @@ def random_program(rng: random.Random) -> tvm.IRModule:
     ]
     calls: list[tuple[str, int, int]] = []
     shapes = [tuple(int(extent) for extent in params[0].ty.shape.values)]
-    for _ in range(rng.randint(2, 8)):
+    for _ in range(rng.randint(2, 12)):
         kind = rng.choice(
             ["matmul", "matmul", "relu", "add", "multiply", "permute", "sum", "softmax"]
         )

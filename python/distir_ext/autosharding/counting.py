@@ -88,7 +88,7 @@ def count(mod: tvm.IRModule, device: Device, target: tvm.target.Target) -> Count
 def _fusing(
     steps: FunctionSteps, kernels: Sequence[Step], patterns: Mapping[str, int]
 ) -> list[int]:
-    """How the kernels of an operator fuse with those before and behind it."""
+    """Returns the patterns by which kernels of an operator fuse with those of others."""
     if len(kernels) == 1:  # if it is fused of several, as the one of them that does so least
         return [max(patterns.values(), default=_OPAQUE)]
     found = [patterns.get(each.callee, _OPAQUE) for each in kernels]
