@@ -230,7 +230,7 @@ KERNELS = {
     "compile/kernels/legalizations/attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
     "compile/kernels/cuda/flash_attention.py": {"relax.nn.attention", "relax.nn.attention_bias"},
     "compile/kernels/cpu/cpu_math.py": relax_names(
-        "erf exp log mean nn.gelu nn.gelu_tanh nn.silu nn.softmax sigmoid tanh"
+        "erf exp log mean nn.gelu nn.gelu_tanh nn.log_softmax nn.silu nn.softmax sigmoid tanh"
     ),
     "compile/kernels/legalizations/conversions.py": {"relax.astype"},
     "compile/kernels/legalizations/division.py": {"relax.floor_divide", "relax.floor_mod"},
