@@ -52,7 +52,7 @@ class Row:
         return found
 
     def fits(self, workers: int) -> bool:
-        """Whether the workers have shards of equal sizes."""
+        """Returns whether the workers have shards of equal sizes."""
         return self.shapes[0][self.sharded] % workers == 0
 
 

@@ -109,7 +109,7 @@ class Combining {
     constexpr int kLast = std::numeric_limits<int>::max();
     std::unordered_map<const EditableBinding*, const Small*> small_of;
     for (const Small& each : candidates) small_of[each.binding] = &each;
-    // What reads a collective comes before it.
+    // Readers of a collective come before it.
     std::vector<EditableBinding*> order(movable.rbegin(), movable.rend());
     std::stable_sort(order.begin(), order.end(), [&](EditableBinding* a, EditableBinding* b) {
       const int level_a = positions_.Find(a)->level, level_b = positions_.Find(b)->level;

@@ -72,7 +72,7 @@ def array(tensor):
 
 
 def difference(make, shape, dtype, session):
-    """How much shards differ from torch at most; one of another dtype is an error."""
+    """Returns how far shards are from torch at most; one of another dtype is an error."""
     torch.manual_seed(0)
     model, x = make().to(dtype).eval(), torch.randn(*shape).to(dtype)
     mod, params = dx.interop.torch.import_model(model, (x,))
