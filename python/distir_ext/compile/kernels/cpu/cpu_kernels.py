@@ -258,13 +258,14 @@ def _split_reduction(schedule: s_tir.Schedule, block: Any) -> Any | None:
         return None  # such as a maximum and its index
     reduced = schedule.get_loops(block)[-count:]
     extents = _extents(schedule, reduced)
-    extent = None if None in extents else int(_count(extents))
-    lanes = LANES if extent is None or extent % LANES == 0 else _largest_divisor(extent, 2 * LANES)
-    if extent is None or extent == lanes or lanes < FEWEST_LANES:
+    if None in extents:
+        return None
+    extent = int(_count(extents))
+    lanes = LANES if extent % LANES == 0 else _largest_divisor(extent, 2 * LANES)
+    if extent == lanes or lanes < FEWEST_LANES:
         return None
     _, lane = schedule.split(schedule.fuse(*reduced), [None, lanes])
-    rank = len(schedule.get(block).writes[0].region)
-    return schedule.rfactor(lane, rank)
+    return schedule.rfactor(lane, len(found.writes[0].region))
 
 
 def _vectorize_lanes(schedule: s_tir.Schedule, block: Any) -> None:

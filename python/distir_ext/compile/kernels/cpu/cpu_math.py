@@ -55,7 +55,12 @@ def _gelu_tanh(x: Any) -> Any:
 
 
 def _softmax(x: te.Tensor, axis: int) -> te.Tensor:
-    powers, total = _powers(x, axis)
+    """The largest element is subtracted first, so that nothing overflows; so it is below."""
+    largest = _reduced(te.max, x, axis, "largest")
+    powers = te.compute(
+        x.shape, lambda *i: exp(_wide(x(*i)) - largest(*_without(i, axis))), name="powers"
+    )
+    total = _reduced(te.sum, powers, axis, "total")
     return te.compute(
         x.shape,
         lambda *i: (powers(*i) / total(*_without(i, axis))).astype(x.dtype),
@@ -64,30 +69,16 @@ def _softmax(x: te.Tensor, axis: int) -> te.Tensor:
 
 
 def _log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
-    """The largest element is subtracted first, so that nothing overflows."""
-    shifted = _shifted(x, axis)
+    largest = _reduced(te.max, x, axis, "largest")
+    shifted = te.compute(
+        x.shape, lambda *i: _wide(x(*i)) - largest(*_without(i, axis)), name="shifted"
+    )
     total = _reduced(te.sum, _map(lambda each: bind(each, exp))(shifted), axis, "total")
     logarithm = _map(lambda each: bind(each, log))(total)
     return te.compute(
         x.shape,
         lambda *i: (shifted(*i) - logarithm(*_without(i, axis))).astype(x.dtype),
         name="log_softmax",
-    )
-
-
-def _powers(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
-    """Powers of e, the largest of which is 1, and their sums."""
-    largest = _reduced(te.max, x, axis, "largest")
-    powers = te.compute(
-        x.shape, lambda *i: exp(_wide(x(*i)) - largest(*_without(i, axis))), name="powers"
-    )
-    return powers, _reduced(te.sum, powers, axis, "total")
-
-
-def _shifted(x: te.Tensor, axis: int) -> te.Tensor:
-    largest = _reduced(te.max, x, axis, "largest")
-    return te.compute(
-        x.shape, lambda *i: _wide(x(*i)) - largest(*_without(i, axis)), name="shifted"
     )
 
 
